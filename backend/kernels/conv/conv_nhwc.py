@@ -194,6 +194,8 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     gathered = {"depth": k, "gathered": scratch} if choice.amx else {}
     scratch += -(-4 * block * k // 64) * 64 if choice.amx else 0
+    few = tiling.few_rows(target, choice, window.pixels, m)
+    finite = bool(np.isfinite(problem.w).all())  # else padding would be NaN
     skips = not copied and not choice.amx and (_is_wide(window) or problem.likely(ctx).window.share_read < 1)
     extents = Extents()
     params = {
@@ -205,11 +207,12 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
         "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, rows, m, k))),
         "block": block,
         "copied": copied,
-        "skips": skips and bool(np.isfinite(problem.w).all()),  # else it would be NaN
+        "skips": skips and finite,
+        **({"skips_few": finite and not copied} if few else {}),
         "columns": block_columns,
         "reserved": reserved,
         "scratch": scratch,
-        "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},
+        "tiles": {**choice.sizes, **few, "dot": problem.precision.dot(), "out": epilogue.c},
     }
     taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
     columns = pair_rows(taps) if bf16 else taps

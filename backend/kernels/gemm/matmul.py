@@ -218,6 +218,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, m, n, k))) if b.panels else 0,
         "tiles": {
             **choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows),
+            **tiling.few_rows(ctx.target, choice, m, n),
             "out": epilogue.c,
             **narrow,
         },
@@ -371,7 +372,7 @@ def packed_gemm_step(
         **(grouped_rows(ctx.target, n, k, _WIDTHS[epilogue.c]) if choice.amx else {}),
         **({"group": point["group"], "fits": 0} if point.get("group") else {}),
         "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, rows, n, k))),
-        "tiles": {**tiles, "dot": precision.dot(), "out": epilogue.c},
+        "tiles": {**tiles, **tiling.few_rows(ctx.target, choice, rows, n), "dot": precision.dot(), "out": epilogue.c},
         "epilogue": epilogue.params(extents),
     }
     macs = rows * n * k

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ....engine.ir.symbolic import Dim
 from ...ir.schedule import Knob
 from ...ir.target import Target
 from ..scheduling import Only
@@ -24,6 +25,8 @@ NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time 
 ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
+_SENT = 32.0
+"""Bytes that the second-level cache sends in a cycle."""
 _SSE2 = 6 / 46
 """Cycles of an instruction of SSE2: a step of 2 x 6, the tile with the fewest for each product, takes six cycles as
 elsewhere. So the times of other kernels, in which copies and shuffles are not counted, compare with those of tiles."""
@@ -305,6 +308,23 @@ def with_edges(target: Target, mr: int, nv: int, rows: int | None, columns: int 
     tail, full = (-1, True) if columns is None else (math.ceil(columns % nr / target.lanes), columns >= nr)
     tile = Tiles(mr, nv, (rows % mr,) if rows and rows % mr else (), tail, full)
     return tile.cut() if rows is None else tile
+
+
+def few_rows(target: Target, choice: Tiles, rows: Dim, columns: Dim) -> dict[str, list[tuple[int, int]]]:
+    """Return the template parameter `few`: rows and panels of the tiles for few rows, known at run time only.
+
+    Each sum waits four cycles for the one before. If a row of B has fewer bytes than the second-level cache sends in
+    that time, tiles read several panels, up to eight vectors. Three rows are a tile of their own, so that B is read
+    once. SSE2 has instructions enough for that time."""
+    kept_up = choice.nv * target.vector_bytes >= _LATENCY * _SENT
+    if isinstance(rows, int) or target.isa == "portable" or choice.amx or kept_up or not choice.full:
+        return {}
+    there = columns // (choice.nv * target.lanes) if isinstance(columns, int) else 8
+    found = []
+    for count in range(min(3, choice.mr - 1), 0, -1):
+        panels = min(8, target.registers * 3 // 4 // count) // choice.nv
+        found.append((count, 1 << min(panels, there).bit_length() - 1))
+    return {"few": found} if found and found[-1][1] > 1 else {}
 
 
 def k_block(target: Target, k: int, columns: int, row_blocks: int | None) -> int:

@@ -119,6 +119,21 @@ def test_over_one_and_three_dims() -> None:
     check([last(case) for case in cases])
 
 
+@pytest.mark.parametrize("gate", ["Relu", "Gelu"])
+def test_signals_of_few_outputs(gate: str) -> None:
+    """Few rows meet several panels of channels; taps that read padding only are skipped if weights are finite."""
+    cases = []
+    for length in (1, 2, 3, 5, 6, 7, 11):
+        plain = conv((2, 25, length), (132, 25, 3), gate, pads=(1, 1), residual=(2, 132, length))
+        cases.append(any_size(plain, "N", "W", 132))
+        cases.append(any_size(conv((1, 96, length), (256, 48, 5), gate, pads=(2, 2), group=2), "N", "W", 256))
+    check(cases)
+    for value, skips in ((1.0, True), (np.inf, False)):
+        weights = np.full((256, 48, 5), value, np.float32)
+        made = replace(cases[-1], constants={**cases[-1].constants, "w": weights})
+        assert step_of(made, target=make_target("avx2")).kernel.params["skips_few"] is skips
+
+
 def test_few_channels_are_read_by_lines() -> None:
     cases = [
         conv((1, 3, 33, 32), (20, 3, 7, 7), "Relu", pads=(3, 3, 3, 3), strides=(2, 2)),

@@ -137,6 +137,25 @@ def test_panels_fetched_ahead() -> None:
     check(cases)
 
 
+@pytest.mark.parametrize("gate", ["Relu", "Gelu"])
+def test_few_rows_of_any_number_meet_several_panels(gate: str) -> None:
+    """All panels and one by one, a partial panel, and rows after those of full tiles; products and stores of each."""
+    cases = []
+    for k, n in ((40, 200), (300, 131), (33, 96), (2500, 128)):
+        w, bias = floats(k, n) / np.float32(np.sqrt(k)), floats(n)
+        for m in (1, 2, 3, 5, 7, 9, 11, 57):
+            added = [Node("Add", ("y", "b"), ("z",)), Node("Add", ("z", "r"), ("u",))]
+            nodes = [MATMUL, *added, Node(gate, ("u",), ("v",))]
+            inputs = {"x": floats(m, k), "r": floats(m, n)}
+            cases.append(case(nodes, inputs, {"w": w, "b": bias}, {"x": ("M", k), "r": ("M", n)}, ["v"]))
+    check(cases)
+
+
+def test_few_rows_of_a_batch_of_matrices() -> None:
+    names: dict[str, Sequence[int | str]] = {"x": ("N", 2, "M", 24), "w": ("N", 2, 24, 96)}
+    check([product((3, 2, m, 24), (3, 2, 24, 96), constant=False, symbolic=names) for m in (1, 2, 3, 8)])
+
+
 def test_how_many_lines_are_fetched_ahead() -> None:
     target = Target("avx512", 64, l2=1 << 20)
     tile = tiles.with_edges(target, 8, 3, 64, 768)

@@ -71,6 +71,29 @@ def test_register_tiles(measured: Measured, request: pytest.FixtureRequest) -> N
     assert not wrong, "\n".join(wrong)
 
 
+def test_tiles_of_several_panels(tmp_path: Path) -> None:
+    """Their sums and addresses fit the registers: a step loads each vector of each panel once."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    target = make_target("avx2")
+    for columns, vectors in ((512, 2), (192, 3)):
+        graph = harness.make_graph(
+            [Node("MatMul", ("x", "w"), ("y",))],
+            {"x": np.ones((5, 64), np.float32)},
+            constants={"w": np.ones((64, columns), np.float32)},
+            symbolic_shapes={"x": ("M", 64)},
+        )
+        items, _ = harness.lower(graph, target=target)
+        [kernel] = [item.kernel for item in items or () if isinstance(item, Step)]
+        tiles = kernel.params["tiles"]
+        assert tiles["nv"] == vectors
+        functions = machine_code.compiled([kernel], target, tmp_path)
+        for rows, panels in tiles["few"]:
+            found = [machine_code.inner_loop(code) for name, code in functions.items() if f"_few{rows}" in name]
+            loads = panels * vectors
+            assert found == [Counts(rows * loads, loads, rows, 0, 0, 0)]
+
+
 def test_other_loops(measured: Measured) -> None:
     """Transforms, depthwise filters and recurrences insert no lanes and keep their sums in registers."""
     wrong = [

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import Target, make_target
-from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, padded
+from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, few_rows, padded
+from rewrite.engine.ir.symbolic import symbol
 
 from .test_vector_math import compiled
 
@@ -77,6 +78,22 @@ def test_the_model_divides_rows_where_the_kernel_does(tmp_path: Path) -> None:
     assert not _divides_rows(3136, 64, 64, 392, 1)
     assert _divides_rows(3136, 64, 64, 392, 2)
     assert not _divides_rows(64, 3072, 768, 8, 2)  # more weights than inputs
+
+
+def test_panels_of_few_rows_hide_the_latency_of_sums() -> None:
+    """A tile of few rows and two or three vectors has too few sums; it spans panels, as far as there are any."""
+    target, rows = make_target("avx2"), symbol("M")
+    for shape, columns, few in (
+        ("6x2", 512, [(3, 2), (2, 2), (1, 4)]),
+        ("6x2", 50, [(3, 2), (2, 2), (1, 2)]),
+        ("4x3", 512, [(3, 1), (2, 2), (1, 2)]),
+        ("6x2", 20, []),
+    ):
+        tile = choose(target, None, columns, 128, tile=shape)
+        assert few_rows(target, tile, rows, columns) == ({"few": few} if few else {})
+        assert not few_rows(target, tile, 3, columns), "rows of a known number have tiles of their own"
+    wide = choose(make_target("avx512"), None, 512, 128, tile="7x4")
+    assert not few_rows(make_target("avx512"), wide, rows, 512)
 
 
 def test_results_of_few_terms_are_written_in_two_lines_of_the_cache() -> None:
