@@ -39,8 +39,8 @@ WIDEST, LARGEST = 128, 4096
 """Largest window, in columns and in elements: each line is unrolled, and all addresses are tabulated."""
 TABLE = 16 << 10
 """Bytes of the table of addresses where each vector of channels is computed for many tiles."""
-_AROUND = (5, 6, 7, 8, 10, 12)
-"""Eighths of a likely extent that are as likely."""
+_AROUND = (5, 6, 7, 8, 8, 8, 10, 12)
+"""Eighths of a likely extent that are likely too, that extent itself more than others."""
 LEAST_CHUNK = 128
 """Least bytes of a chunk of channels: fewer lines of each pixel are not read ahead."""
 
@@ -141,6 +141,8 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     scratch = ceildiv(reserved * 4 + most * addresses * 8, 64) * 64
     lines = window.kernel[0] * window.kernel[1]
     padded = window.pad[1] != 0 or window.pad_end[1] != 0
+    whole = zip(window.outputs[1:], (tile.rows, tile.columns), strict=True)
+    sizes = [pieces(n, size) if isinstance(n, int) else [size] for n, size in whole]
     extents = Extents()
     params: dict[str, Any] = {
         "images": extents(window.images),
@@ -153,9 +155,9 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "pick": grouping.pick,
         "unroll": grouping.unroll,
         "g": window.params(problem.channels, extents),
-        "rows": pieces(window.outputs[1], tile.rows),
-        "columns": pieces(window.outputs[2], tile.columns),
-        "overlap": [not isinstance(n, int) for n in window.outputs[1:]],
+        "rows": sizes[0],
+        "columns": sizes[1],
+        "partial": [not isinstance(n, int) and of[0] > 1 for n, of in zip(window.outputs[1:], sizes, strict=True)],
         "rolled": tile.rolled,
         "unrolled_lines": tile.rolled and not chunk and grouping.pick == "all" and lines <= LINES,
         "cut": tile.rolled and window.kernel[0] == 1 and (window.kernel[1] > 1 or (spans and padded)),
@@ -175,10 +177,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
     kernel = Kernel("depthwise_pool_nhwc", params)
     work = serial_below(problem.work, SMALL_PLANES)
-    known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
-    return problem.launch(
-        kernel, problem.inputs, extents, work, known_edges, scratch=scratch, leading_dimensions=leading
-    )
+    return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
 
 
 def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) -> Space:

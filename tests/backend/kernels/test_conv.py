@@ -49,6 +49,7 @@ def conv(
 
 
 ANY_SIZE: Symbolic = {"x": ("N", 16, "H", "W")}
+BOTH_SIZES: Symbolic = {**ANY_SIZE, "r": ANY_SIZE["x"]}
 
 
 def test_conv_geometry() -> None:
@@ -114,6 +115,9 @@ def test_conv_with_dims_of_run_time() -> None:
             conv((n, 16, h, w), (20, 16, 1, 1), symbolic=ANY_SIZE),
             conv((n, 16, h, w), (16, 1, 3, 3), "Relu", pads=(1, 1, 1, 1), strides=(2, 2), group=16, symbolic=ANY_SIZE),
             conv((n, 16, h, w), (16, 1, 5, 3), "Relu", pads=(2, 1, 2, 1), group=16, symbolic=ANY_SIZE),
+            conv(
+                (n, 16, h, w), (16, 1, 3, 3), residual=(n, 16, h, w), pads=(1, 1, 1, 1), group=16, symbolic=BOTH_SIZES
+            ),
             conv((n, 16, h, w), (16, 8, 2, 2), strides=(2, 2), op="ConvTranspose", symbolic=ANY_SIZE),
         ]
     check(cases)

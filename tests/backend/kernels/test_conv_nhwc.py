@@ -239,9 +239,7 @@ def test_sizes_of_run_time() -> None:
 
 @pytest.mark.usefixtures("in_place")
 def test_windows_over_images_of_any_size() -> None:
-    """The last tiles overlap their neighbors, and images smaller than a tile are done one by one.
-
-    What is added to a result that is computed twice is read twice too, so it is not overwritten."""
+    """The last tiles extend over the end of the image: what is there is neither stored nor added to."""
     cases = []
     for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64), (1, 64, 1), (3, 2, 2), (0, 9, 9)):
         residual = conv((n, 40, h, w), (40, 1, 3, 3), "Relu", residual=(n, 40, h, w), pads=PADS, group=40)
@@ -253,7 +251,7 @@ def test_windows_over_images_of_any_size() -> None:
         cases.append(any_size(pool("AveragePool", (n, 33, h, w), None, **kind), "N", "H", "W", 33))
         cases.append(any_size(pool("MaxPool", (n, 16, h, w), None, **kind), "N", "H", "W", 16))
     assert {kernel_of(case) for case in cases} == {"depthwise_pool_nhwc"}
-    assert not any(step_of(case).in_place for case in cases)
+    assert all(step_of(case).in_place for case in cases if "r" in case.inputs)
     check(cases)
 
 
