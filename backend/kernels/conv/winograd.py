@@ -359,7 +359,9 @@ def winograd_step(
     slices = window.kernel[0]
     k = c * slices
     limits = block_limits(algorithm, ctx.target, window, k)
-    low = 5 * limits.tiles.mr <= _HELD  # of few tall register tiles, the last one would be too large a share
+    # of few tall register tiles, the last one would be too large a share; wider vectors of filters take two cycles from
+    # the cache, which more tiles have to share
+    low = 5 * limits.tiles.mr <= _HELD and ctx.target.vector_bytes <= 32
     if not window.is_known and not chunk and low and 4 * xis * k * m <= ctx.target.l2 * 3 // 4:
         # the second-level cache holds the filters: large blocks, which save reading them, would only displace them
         most = min(limits.most, _HELD)

@@ -203,6 +203,10 @@ def test_blocks_are_small_where_the_cache_holds_the_filters() -> None:
     free = conv((1, 32, 256, 256), (32, 32, 3, 3), pads=PADS, symbolic={"x": ("N", 32, "H", "W")})
     params = step_of(free, target=make_target("avx2")).kernel.params
     assert max(int(params[name]) for name in ("most", "most_columns")) <= 32
+    free = conv((1, 80, 56, 56), (80, 80, 3, 3), pads=PADS, symbolic={"x": ("N", 80, "H", "W")})
+    params = step_of(free, target=replace(make_target("avx512"), l2=2 << 20)).kernel.params
+    assert params["tiles"]["mr"] == 5
+    assert int(params["most"]) > 32, "a vector of 64 bytes takes longer to read"
 
 
 def test_filters_from_l2_cost_by_their_bytes() -> None:
