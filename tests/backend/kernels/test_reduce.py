@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.kernels.rowwise.reduce import side_by_side
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
@@ -209,3 +210,9 @@ def test_dims_known_at_run_time() -> None:
             kind = {"y": TensorType(DType.F32, shape)}
             cases.append(Case(case.nodes, case.inputs, case.constants, symbolic={"x": ("N", "S", 6)}, types=kind))
     check(cases)
+
+
+def test_long_runs_of_rows_are_read_where_few_columns_are_left_over() -> None:
+    assert [side_by_side(columns, 8) for columns in (64, 320, 2048, 80)] == [8, 8, 8, 8]
+    assert [side_by_side(columns, 8) for columns in (32, 63, 96, symbol("n"))] == [4, 4, 4, 4]
+    check([_reduce("Mean", floats(9, columns), (0,)) for columns in (64, 80, 127, 133, 200, 260)])
