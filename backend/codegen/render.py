@@ -39,18 +39,33 @@ HEADERS = _KERNELS / "common"
 """Include directory of the headers that all kernels share."""
 
 
+WRITTEN_OUT = frozenset({"conv", "conv_nhwc", "depthwise_lines_nhwc", "depthwise_pool_nhwc", "gemm", "winograd_nhwc"})
+"""Templates whose vectors, tiles and unrolled steps are in the text, for f32: optimizers of loops find little there.
+
+They are most of the text of a convolutional network's kernels. Others, such as copies, are loops that the compiler
+vectorizes; attention over AVX2 takes 7 % longer without all optimizers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Kernel as text: the name of its function and the fragment of C that defines it."""
+    """Kernel as text: the name of its function and the fragment of C that defines it.
+
+    `lean`: whether it is compiled without optimizers that it does not need, see `WRITTEN_OUT`."""
 
     name: str
     source: str
     real: str = "f32"
+    lean: bool = False
 
     @property
     def weight(self) -> int:
-        """Measure of the time to compile it, which is some 4 µs per character."""
-        return len(self.source)
+        """Measure of the time to compile it: some 4 µs each, for a character of lean text or a fourth of another."""
+        return len(self.source) * (1 if self.lean else 4)
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """What kernels of a module have in common: the element type, and how they are compiled."""
+        return self.real, self.lean
 
 
 def kernel_name(kernel: Kernel, target: Target) -> str:
@@ -74,11 +89,19 @@ def render_kernel(kernel: Kernel, target: Target) -> Rendered:
     real = kernel.params.get("real", "f32")
     seen = replace(target, element_bytes=8) if real == "f64" else target
     text = template.render({"real": real, **kernel.params}, name=name, target=seen)
-    return Rendered(name, text.strip() + "\n", real)
+    return Rendered(name, text.strip() + "\n", real, is_lean(kernel))
+
+
+def is_lean(kernel: Kernel) -> bool:
+    """Whether a kernel is of `WRITTEN_OUT`, with sums and products of f32.
+
+    Others need more registers than there are: with SSE2, products of bf16 would spill more of them."""
+    narrow = kernel.params.get("tiles", {}).get("dot", "")
+    return kernel.template in WRITTEN_OUT and kernel.params.get("real", "f32") == "f32" and not narrow
 
 
 def render_module(kernels: Sequence[Rendered]) -> str:
-    """Return the text of a C module with these kernels of one element type.
+    """Return the text of a C module with these kernels of one kind.
 
     Its `k_table` has the name and address of each."""
     header = "kernel_f64.h" if any(kernel.real == "f64" for kernel in kernels) else "kernel.h"

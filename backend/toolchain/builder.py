@@ -34,8 +34,8 @@ from .kernel_cache import KernelCache, load_module
 from .precompiled_header import find_header
 
 LOG = logging.getLogger("rewrite.toolchain")
-SMALL_MODULE = 15_000  # characters of C that are worth a compiler process of their own, which costs 0.04 s
-MODULE = 60_000  # characters of C of a module that is compiled while more kernels are added
+SMALL_MODULE = 15_000  # weight of kernels that are worth a compiler process of their own, which costs 0.04 s
+MODULE = 60_000  # weight of a module that is compiled while more kernels are added
 REPEATED = 24  # known kernels in a row, as those of a layer that is repeated: more new ones need not be waited for
 LARGEST_MODULE = 200_000  # bound on those of a module, which bounds the memory of a compiler
 
@@ -129,8 +129,8 @@ class Builder:
         if name in self._seen:
             self._repeated += 1
             if self._repeated == REPEATED:
-                for real in sorted({k.real for k in self._waiting}):
-                    self._start_waiting(real, SMALL_MODULE)
+                for kind in sorted({k.kind for k in self._waiting}):
+                    self._start_waiting(kind, SMALL_MODULE)
             return
         self._repeated = 0
         self._seen.add(name)
@@ -138,11 +138,11 @@ class Builder:
             return
         self._total += 1
         self._waiting.append(render_kernel(kernel, self._target))
-        self._start_waiting(self._waiting[-1].real, MODULE if self._modules else SMALL_MODULE)
+        self._start_waiting(self._waiting[-1].kind, MODULE if self._modules else SMALL_MODULE)
 
-    def _start_waiting(self, real: str, least: int) -> None:
-        """Compile the waiting kernels of an element type if they have `least` characters of C or more."""
-        alike = [k for k in self._waiting if k.real == real]
+    def _start_waiting(self, kind: tuple[str, bool], least: int) -> None:
+        """Compile the waiting kernels of a kind if their weight is `least` or more."""
+        alike = [k for k in self._waiting if k.kind == kind]
         if sum(k.weight for k in alike) >= least:
             self._start(alike)
             self._waiting = [k for k in self._waiting if k not in alike]
@@ -153,8 +153,8 @@ class Builder:
             self.add(kernel)
         if self._total and progress:
             progress("compile", {"done": 0, "total": self._total})
-        for real in sorted({k.real for k in self._waiting}):
-            for chunk in _chunks([k for k in self._waiting if k.real == real]):
+        for kind in sorted({k.kind for k in self._waiting}):
+            for chunk in _chunks([k for k in self._waiting if k.kind == kind]):
                 self._start(chunk)
         if usable_cores() > 1:
             self._free.release()
@@ -201,11 +201,11 @@ class Builder:
         if self._keep_source is not None:
             self._keep_source.mkdir(parents=True, exist_ok=True)
             (self._keep_source / source.name).write_text(text)
-        names, command = tuple(k.name for k in kernels), self._command(source)
+        names, command = tuple(k.name for k in kernels), self._command(source, kernels[0].lean)
         self._modules.append(self._pool.submit(self._compile, name, names, source, command))
 
-    def _command(self, source: Path) -> list[str]:
-        flags = (*self._compiler.flags(self._target), *(f"-I{path}" for path in self._includes))
+    def _command(self, source: Path, lean: bool) -> list[str]:
+        flags = (*self._compiler.flags(self._target, lean=lean), *(f"-I{path}" for path in self._includes))
         return [*self._compiler.command, *flags, str(source), "-o", str(source.with_suffix(".so")), "-lm"]
 
     def _compile(self, name: str, kernels: tuple[str, ...], source: Path, command: Sequence[str]) -> _Module:

@@ -114,4 +114,15 @@ K_INLINE void k_turn_real(const real *s, int64_t ss, real *t, int64_t ts) {
 #endif
 }
 
+/* Blocks of any numbers of rows and columns, at the edges of small tensors: no caller's numbers are compiled in. */
+#define K_TRANSPOSE_SOME(type)                                                                                   \
+  K_ONCE void k_transpose_some_##type(const type *restrict s, int64_t ss, type *restrict t, int64_t ts, int64_t high, int64_t wide) { \
+    for (int64_t j = 0; j < high; j++)                                                                           \
+      for (int64_t k = 0; k < wide; k++) t[j * ts + k] = s[k * ss + j];                                          \
+  }
+K_TRANSPOSE_SOME(uint8_t)
+K_TRANSPOSE_SOME(uint16_t)
+K_TRANSPOSE_SOME(uint32_t)
+K_TRANSPOSE_SOME(uint64_t)
+
 #endif

@@ -49,6 +49,9 @@ def test_flags_name_the_instructions(target: Target, gcc: str, zig: str) -> None
     assert not any("amx" in flag for flag in GCC.flags(target))  # written in assembler, gcc 10 has no option
     assert not any("native" in flag for compiler in (GCC, ZIG) for flag in compiler.flags(target))
     assert GCC.key(target) != ZIG.key(target)
+    lean = set(GCC.flags(target, lean=True)) - set(GCC.flags(target))
+    assert ({"-O1", "-fexpensive-optimizations"} <= lean) == (target.machine == "x86_64")  # else no multiply-adds
+    assert ZIG.flags(target, lean=True) == ZIG.flags(target)
 
 
 def test_the_best_target_comes_first() -> None:

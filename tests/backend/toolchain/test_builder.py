@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rewrite.backend.codegen.render import kernel_name, render_kernel
+from rewrite.backend.codegen.render import is_lean, kernel_name, render_kernel
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.kernel_graph import Step
@@ -19,6 +22,8 @@ from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain import builder as building
 from rewrite.backend.toolchain.builder import Builder, build
 from rewrite.backend.toolchain.compiler import Compiler
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Node
 from rewrite.errors import RewriteError, UserError
 from rewrite.system.store import NamespaceInfo, Store
 
@@ -218,12 +223,42 @@ def test_a_full_disk_is_reported(kernels: tuple[Kernel, ...], store: Store, monk
 
 def test_chunks_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "usable_cores", lambda: 2)
-    rendered = [building.Rendered(f"k{i}", "x" * 1000 * (1 + i % 4)) for i in range(40)]
+    rendered = [building.Rendered(f"k{i}", "x" * 1000 * (1 + i % 4), lean=True) for i in range(40)]
     chunks = building._chunks(rendered)
     loads = [sum(k.weight for k in chunk) for chunk in chunks]
     assert len(chunks) == 2
     assert abs(loads[0] - loads[1]) <= 4000
     assert sorted(k.name for chunk in chunks for k in chunk) == sorted(k.name for k in rendered)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("gcc"), reason="gcc for x86-64 compiles so")
+def test_kernels_of_written_out_vectors_are_compiled_lean(
+    kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops that the compiler vectorizes are in modules of their own, which get all optimizers."""
+    graph = harness.make_graph(
+        [Node("MatMul", ("x", "w"), ("y",))],
+        {"x": np.zeros((32, 64), np.float32)},
+        constants={"w": np.ones((64, 48), np.float32)},
+    )
+    products = lower(group(graph, PlanSettings(standard_policy(), detect(), 1))).kernels
+    assert [k.template for k in products if is_lean(k)] == ["gemm"]
+    assert not any(map(is_lean, kernels))
+    started: list[tuple[bool, str]] = []
+    real = building._start_compiler
+
+    def start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+        [source] = (Path(word) for word in command if word.endswith(".c"))
+        started.append(("-fpeel-loops" in command, source.read_text()))
+        return real(command, folder)
+
+    monkeypatch.setattr(building, "_start_compiler", start)
+    build([*kernels, *products], detect(), store, compiler=Compiler(("gcc",), "Free Software Foundation"))
+    assert len(started) == 2
+    for lean, text in started:
+        rendered = [kernel for kernel in (*kernels, *products) if f"void {kernel_name(kernel, detect())}(" in text]
+        assert rendered
+        assert all(is_lean(kernel) == lean for kernel in rendered)
 
 
 def test_modules_do_not_depend_on_timing(store: Store, tmp_path: Path) -> None:
