@@ -27,7 +27,7 @@ _LEAN = (
     "-fexpensive-optimizations",  # makes multiply-adds of vectors
     "-fpeel-loops",  # unrolls short loops over vectors in registers
     "-fgcse",  # Winograd's transforms take 2 % longer without
-    *("-fno-tree-pta", "-fno-ipa-modref", "-fno-ipa-pure-const", "-fno-ipa-reference"),
+    *("-fno-tree-pta", "-fno-ipa-pure-const", "-fno-ipa-reference"),
     *("-fno-tree-dominator-opts", "-fno-thread-jumps", "-fno-tree-dse", "-fno-dse", "-fno-dce"),
     *("-fno-tree-slsr", "-fno-tree-reassoc", "-fno-tree-sink", "-fno-ssa-phiopt", "-fno-tree-cselim"),
     *("-fno-tree-phiprop", "-fno-tree-bit-ccp", "-fno-ssa-backprop", "-fno-tree-builtin-call-dce"),
@@ -77,9 +77,14 @@ class Compiler:
         if target.machine == "aarch64" and not self.is_zig:
             # gcc would load all elements of a step first, and spill sums: more are alive than there are registers
             chosen.append("-fno-schedule-insns")
-        if lean and target.machine == "x86_64" and not self.is_clang:
+        if lean and target.machine == "x86_64" and self.is_gcc:
             chosen += _LEAN
         return (*_FLAGS, *chosen)
+
+    @property
+    def is_gcc(self) -> bool:
+        """Whether this is gcc, whatever its command: its version text names who publishes it."""
+        return "Free Software Foundation" in self.version
 
     @property
     def is_clang(self) -> bool:

@@ -21,7 +21,7 @@ from rewrite.system.store import Store
 
 from .. import models
 
-GCC = Compiler(("gcc",), "gcc 12")
+GCC = Compiler(("gcc",), "gcc 12, Free Software Foundation")
 ZIG = Compiler((sys.executable, "-m", "ziglang", "cc"), "clang 22")
 
 
