@@ -267,7 +267,15 @@ def blocking(
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     tile = str(point.get("tile", ""))
     choice = tiling.choose(
-        target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile, by_rows=True
+        target,
+        pixels,
+        problem.m,
+        k,
+        threads=ctx.threads,
+        batch=problem.batch,
+        tile=tile,
+        by_rows=True,
+        pairs=row > 0,
     )
     streams = choice.streams and pixels is not None  # images of any size have blocks of many pixels
     choice = replace(choice, near=int(point.get("near", choice.near)), streams=streams)

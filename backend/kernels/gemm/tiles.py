@@ -27,6 +27,7 @@ ADDRESSED = 8
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 _SENT = 32.0
 """Bytes that the second-level cache sends in a cycle."""
+_PAIRS = 6 / 26  # cycles of an instruction on vectors for products of pairs of bytes, such that a step of 6x2 takes six
 _SSE2 = 6 / 46
 """Cycles of an instruction of SSE2: a step of 2 x 6, the tile with the fewest for each product, takes six cycles as
 elsewhere. So the times of other kernels, in which copies and shuffles are not counted, compare with those of tiles."""
@@ -69,6 +70,11 @@ class Precision(Enum):
     def feature(self) -> str:
         """CPU feature that multiplies such numbers in tiles of AMX."""
         return {Precision.BF16: "amx_bf16", Precision.INT8: "amx_int8"}.get(self, "none")
+
+
+def uses_pairs(target: Target) -> bool:
+    """Whether products of bytes are those of numbers of 16 bits: with AVX2 and no instruction for four bytes."""
+    return target.isa == "avx2" and target.machine == "x86_64" and "avx_vnni" not in target.features
 
 
 @dataclass(frozen=True)
@@ -149,11 +155,13 @@ def _parsed(tile: str) -> tuple[int, int]:
     return int(rows), int(vectors)
 
 
-def tile_cycles(target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0) -> float:
+def tile_cycles(target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0, pairs: bool = False) -> float:
     """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache.
 
-    SSE2 multiplies into a copy of a vector, adds that, and broadcasts by a load and a shuffle."""
+    SSE2 multiplies into a copy of a vector, adds that, and broadcasts by a load and a shuffle. Products of `pairs` are
+    added by a second instruction, and vectors of B are widened."""
     issued = _SSE2 * (3 * rows * vecs + 2 * rows + vecs) if target.isa == "portable" else 0.0
+    issued = _PAIRS * (2 * rows * vecs + vecs) if pairs else issued
     step = max(rows * vecs / 2, (rows + vecs) / 2, issued, _LATENCY, _STREAMED * far_bytes * vecs)
     return k * step + _CALL + _STORE * rows * vecs
 
@@ -177,13 +185,14 @@ def choose(
     vectors: int = 0,
     tile: str = "",
     by_rows: bool = False,
+    pairs: bool = False,
 ) -> Tiles:
     """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
     once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. `tile` is one
-    of `tile_knob`, chosen by a search. `by_rows`: threads may divide rows (`k_by_rows`). Of equal tiles the first
-    candidate wins."""
+    of `tile_knob`, chosen by a search. `by_rows`: threads may divide rows (`k_by_rows`). `pairs`: each product takes a
+    register of its own and a second instruction to add it. Of equal tiles the first candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in [_parsed(tile)] if tile else candidates(target):
@@ -191,13 +200,15 @@ def choose(
             continue
         if not tile and nv < 2 and (columns is None or streamed):
             continue
+        if not tile and mr * nv + min(mr, nv) + 1 + pairs > target.registers:
+            continue
         nr = nv * target.lanes
         blocks, panels = math.ceil(m / mr), math.ceil(n / nr)
         last = math.ceil((n - (panels - 1) * nr) / target.lanes)
         far = target.vector_bytes if streamed and is_far(target, nv, k) else 0
         column = [(nv, panels - 1), (last, 1)]
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
-        each = {(r, v): tile_cycles(target, r, v, k, far) for r, _ in row for v, _ in column}
+        each = {(r, v): tile_cycles(target, r, v, k, far, pairs) for r, _ in row for v, _ in column}
         total = sum(each[r, v] * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
         if k <= _FEW and nr * target.element_bytes < _LINES and m * n * batch * target.element_bytes > target.l2 // 2:
@@ -235,7 +246,8 @@ def choose_words(
     `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`), or they divide a `run` of k.
     Before AMX reads A, `copied` words of each row are copied. `by_rows`: threads may divide rows
     (`k_by_rows`). `tile` is one of `tile_knob`, chosen by a search among those of vectors."""
-    vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows, tile=tile)
+    pairs = precision is Precision.INT8 and uses_pairs(target)
+    vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows, tile=tile, pairs=pairs)
     if tile:
         return vectors
     steps = -(-k // _AMX_WORDS)

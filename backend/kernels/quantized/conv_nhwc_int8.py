@@ -24,7 +24,6 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ...ir.schedule import DEFAULT, Knob, Point, Space
-from ...ir.target import Target
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
 from ..conv.planes import plane_step
@@ -33,7 +32,7 @@ from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue, Operand
 from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.problem import SMALL_WORK
-from ..gemm.tiles import Precision
+from ..gemm.tiles import Precision, uses_pairs
 from ..registry import lowering
 from ..scheduling import schedule
 from . import winograd_int8
@@ -227,11 +226,6 @@ def _by_winograd(
     if found.cycles > 0.9 * 2 * direct:  # a word of four bytes is two pairs
         return None
     return winograd_int8.winograd_step(problem, found, inputs, shared, ctx)
-
-
-def uses_pairs(target: Target) -> bool:
-    """Whether products of bytes are those of numbers of 16 bits: with AVX2 and no instruction for four bytes."""
-    return target.isa == "avx2" and target.machine == "x86_64" and "avx_vnni" not in target.features
 
 
 def _odd_lines(words: int) -> int:

@@ -25,10 +25,10 @@ from ..conv.problem import ConvProblem, Window, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue
 from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
-from ..gemm.tiles import Precision
+from ..gemm.tiles import Precision, uses_pairs
 from ..registry import lowering, lowering_alone
 from .conv_nhwc_int8 import conv_step as conv_nhwc_int8_step
-from .conv_nhwc_int8 import uses_pairs, with_one_constant
+from .conv_nhwc_int8 import with_one_constant
 from .gemm_int8_variable import ZeroTerms, variable_product
 from .requantize import INT8, Operands, Sums, pack_words, requantized_epilogue
 

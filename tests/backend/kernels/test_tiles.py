@@ -100,3 +100,14 @@ def test_results_of_few_terms_are_written_in_two_lines_of_the_cache() -> None:
     """If they outgrow half of the second-level cache; otherwise the most products for each load decide."""
     target = Target("avx2", 32, l1=48 << 10, l2=2 << 20)
     assert [choose(target, rows, 96, k).nv for rows, k in ((12544, 16), (1024, 16), (12544, 512))] == [4, 2, 2]
+
+
+def test_pairs_leave_a_register_for_the_product() -> None:
+    """They are added in a second instruction: 12 sums, 3 rows of B and an element would take all registers."""
+    target, vnni = make_target("avx2"), replace(make_target("avx2"), features=("avx_vnni",))
+    assert (choose(target, 128, 768, 384).mr, choose(target, 128, 768, 384).nv) == (4, 3)
+    for k in (384, 1536):
+        for found in (choose(target, 128, 768, k, pairs=True), choose_words(target, Precision.INT8, 128, 768, k)):
+            assert found.nv == 2
+            assert found.mr >= 4
+    assert choose_words(vnni, Precision.INT8, 128, 768, 384) == choose(vnni, 128, 768, 384)
