@@ -128,7 +128,7 @@ class Race:
         return unpack(found, self._folder / f"{number}.rewrite")
 
     def _start_once(self) -> None:
-        """Build and load the default, unless that is done. The workers of a pool compile candidates meanwhile."""
+        """Build and load the default once, while the workers of a pool compile candidates."""
         if not self._started:
             self._build(DEFAULT, 0)
             self._start()

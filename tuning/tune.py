@@ -426,14 +426,14 @@ class _Tuner:
                 break
             self._progress("compare", {})
             points = {work.kernel.key: work.best for work in tuned}
-            self._load_model(process, "tuned", points, iter([feeds]), tuned_at)
+            self._load_model(process, f"tuned{attempt}", points, iter([feeds]), tuned_at)
             untuned, whole, before, after = process.compare(untuned_at, tuned_at, _MODEL_ROUNDS, _MODEL_SECONDS)
             slower = [
                 work
                 for work in tuned
                 if _sum(after, work.kernel.nodes) > _SLOWER_INSIDE * _sum(before, work.kernel.nodes)
             ]
-            if whole <= untuned and (not slower or attempt == _ATTEMPTS):
+            if whole <= untuned and (not slower or attempt >= _ATTEMPTS):
                 return untuned, whole
             for work in slower or tuned:
                 work.best = {}

@@ -144,6 +144,34 @@ def test_schedules_of_a_slower_program_are_taken_back(tmp_path: Path, monkeypatc
     assert all(record.point == {} for record in RecordFile().read().latest.values())
 
 
+def test_kernels_that_are_slower_inside_are_taken_back_one_comparison_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left is compared again."""
+    path, inside = model(tmp_path / "m.onnx"), []
+    monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
+    monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 0.5) for p in batch.points])
+    profile = tune.MeasuringProcess.profile
+
+    def profiled(process: tune.MeasuringProcess, *given: int) -> tuple[float, Steps]:
+        whole, steps = profile(process, *given)
+        inside.append(steps)
+        return whole, steps
+
+    def compared(process: object, *given: object) -> tuple[float, float, Steps, Steps]:
+        before = dict.fromkeys(inside[0], 1e-5)
+        slow = min(before) if len(inside) == 1 else None  # one group, at the first comparison only
+        inside.append({})
+        return 3e-5, 2e-5, before, {names: 2e-5 if names == slow else 1e-5 for names in before}
+
+    monkeypatch.setattr(tune.MeasuringProcess, "profile", profiled)
+    monkeypatch.setattr(tune.MeasuringProcess, "compare", compared)
+    found = rewrite.tune(path, seconds=8, threads=1)
+    assert len(inside) == 3  # the profile, and two comparisons
+    assert sorted(bool(row.point) for row in found.kernels) == [False, True]
+    assert found.gain == pytest.approx(1.5)
+
+
 def test_large_models_are_compared_in_fewer_copies(tmp_path: Path) -> None:
     weights = tmp_path / "kernels" / "weights.bin"
     weights.parent.mkdir()

@@ -75,9 +75,12 @@ def int8(product: bool = False, channels: int = 40, group: int = 1, nhwc: bool =
     return harness.make_graph([node], x, constants=constants, types={"y": TensorType(DType.U8, image)})
 
 
-def attention(queries: int, keys: int) -> Graph:
+def attention(queries: int, keys: int, masked: bool = False) -> Graph:
     inputs = {name: floats(1, 3, length, 40) for name, length in (("q", queries), ("k", keys), ("v", keys))}
-    return harness.make_graph([Node("Attention", ("q", "k", "v"), ("y",), name="attention")], inputs)
+    if masked:
+        inputs["mask"] = floats(1, 1, queries, keys)
+    node = Node("Attention", tuple(inputs), ("y",), {"is_causal": int(masked)}, name="attention")
+    return harness.make_graph([node], inputs)
 
 
 def recurrent(op: str, batch: int) -> Graph:
@@ -124,6 +127,7 @@ CASES: Mapping[str, Graph] = {
     "int8, each channel, NHWC": int8(group=40, nhwc=True),
     "bf16": bf16(),
     "attention": attention(70, 90),
+    "attention, causal": attention(70, 90, masked=True),
     "attention, one query": attention(1, 90),
     "LSTM": recurrent("LSTM", 3),
     "GRU": recurrent("GRU", 1),
@@ -138,7 +142,7 @@ CASES: Mapping[str, Graph] = {
         "Resize", 1, 3, 20, 30, constants={"": floats(0), "scales": np.array([1, 1, 2, 3], np.float32)}, mode="linear"
     ),
 }
-TARGETS = [target for target in map(make_target, ("avx512", "avx2")) if runs_here(target)]
+TARGETS = [target for target in map(make_target, ("avx512", "avx2", "portable")) if runs_here(target)]
 
 
 @cache
@@ -177,7 +181,7 @@ def test_a_kernel_computes_the_same_at_any_point(name: str, isa: str) -> None:
             np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=2e-5, err_msg=str(point))
 
 
-@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_value_of_a_knob_makes_a_kernel_of_its_own(name: str, isa: str) -> None:
     """Two values may agree by chance, as all blocks of k do that are longer than k; but no knob is without effect."""
