@@ -30,6 +30,8 @@ MASKED = ("avx512", "avx2")
 """Vector extensions whose loads can leave out lanes."""
 FEW_ROWS = 4
 """Images of fewer rows, such as signals, are copied: masks are prepared for each vector of columns."""
+NARROW = 4
+"""Vectors of outputs in a row up to which AVX2 reads every second column in place: its loads cross more cache lines."""
 BAND = 32
 """Rows that are computed before the next columns where extents are known at run time only, approximately."""
 LARGEST_BAND = 256
@@ -186,8 +188,10 @@ def _in_place(problem: PlaneProblem, ctx: Context) -> bool:
     height = window.outputs[1]
     high = not isinstance(height, int) or height >= FEW_ROWS
     lines = window.kernel[0] * (LARGEST_BAND * window.stride[1] + window.kernel[1] * window.dilation[1])
-    fits = high and window.stride[2] == 1 and lines <= LARGEST_LINES
-    return fits and problem.kind == "depthwise" and ctx.target.isa in MASKED
+    narrow = ctx.target.isa == "avx512" or ctx.likely(window.outputs[2]) <= NARROW * ctx.target.lanes
+    pairs = window.stride[2] == 2 and window.dilation[2] == 1 and window.taps <= UNROLLED // 2 and narrow
+    fits = high and (window.stride[2] == 1 or pairs) and lines <= LARGEST_LINES
+    return fits and not (problem.counted and window.kernel[0] > 1) and ctx.target.isa in MASKED
 
 
 def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
@@ -198,25 +202,28 @@ def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
     rows = int(point.get("rows", _rows_of_tile(height, window)))
     band = rows * int(point.get("tiles", BAND // rows))
     if "tiles" not in point and isinstance(height, int) and isinstance(width, int):
-        fits = target.l1 // 2 // (target.element_bytes * max(1, width) * window.kernel[0] * window.stride[1])
+        read = max(1, width) * window.kernel[0] * window.stride[1] * window.stride[2]
+        fits = target.l1 // 2 // (target.element_bytes * read)
         band = max(1, min(fits, LARGEST_BAND) // rows) * rows
     if isinstance(height, int):
         band = max(1, min(height, band))
     extents = Extents()
-    scratch = ceildiv((window.inputs[2] + target.lanes) * target.element_bytes, 64) * 64
+    counts = width + target.lanes if problem.counted else 0
+    scratch = ceildiv((window.inputs[2] + target.lanes + counts) * target.element_bytes, 64) * 64
     params = {
         "images": extents(window.images),
-        "channels": problem.channels,
+        "channels": number_or(problem.channels, extents),
         "multiple": problem.multiple,
         "g": window.params(problem.channels, extents),
         "rows": pieces(height, rows) if isinstance(height, int) else [rows],
         "over": not isinstance(height, int) and rows > 1,
         "band": band,
-        "by_line": target.registers < 32,
+        "by_line": target.registers < 32 or window.stride[2] > 1 or problem.kind != "depthwise",
         "starts": _starts(window, rows, band),
         "rolled": window.taps > UNROLLED // 2,
         "scratch": extents(scratch),
         "epilogue": problem.epilogue.params(extents),
+        **problem.kinds,
     }
     work = serial_below(problem.work, SMALL_PLANES)
     return problem.launch(Kernel("depthwise_rows", params), problem.inputs, extents, work, scratch=scratch)
@@ -263,7 +270,7 @@ def plane_space(problem: PlaneProblem) -> Space:
 
 
 def rows_space(problem: PlaneProblem) -> Space:
-    """Return the schedules of a depthwise convolution that reads its image in place.
+    """Return the schedules of a window over planes that is read in place.
 
     `rows`: those of a tile; `tiles`: how many a band has."""
     height = known(problem.window.outputs[1]) or 1

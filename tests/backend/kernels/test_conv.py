@@ -286,6 +286,47 @@ def test_pooling() -> None:
     )
 
 
+def test_windows_of_stride_two_are_read_in_place() -> None:
+    """Narrow and wide images, filters of one to five columns, and tiles of even and odd rows."""
+    cases = []
+    for width, down, (high, wide) in [
+        (7, 2, (3, 3)), (14, 2, (5, 5)), (33, 1, (3, 4)), (67, 2, (3, 3)), (150, 2, (5, 5)), (64, 3, (1, 3)),
+        (131, 2, (3, 2)), (70, 2, (2, 1)), (34, 2, (4, 3)),
+    ]:  # fmt: skip
+        shape, attrs = (2, 3, 19, width), {"strides": (down, 2), "pads": (high // 2, wide // 2, high // 3, wide // 3)}
+        cases += [
+            conv(shape, (3, 1, high, wide), "Relu", group=3, **attrs),
+            conv(shape, (6, 1, high, wide), group=3, bias=False, **attrs),
+            *(
+                pool(op, shape, kernel_shape=(high, wide), **attrs, **more)
+                for op, more in [("MaxPool", {}), ("AveragePool", {}), ("AveragePool", {"count_include_pad": 1})]
+            ),
+        ]
+    cases += [
+        pool(
+            "MaxPool", (1, 2, 21, 70), {"x": ("N", 2, "H", "W")}, kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)
+        ),
+        pool("AveragePool", (1, 2, 21, 70), kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1),
+        pool("MaxPool", (1, 2, 6, 9, 40), kernel_shape=(3, 3, 3), strides=(2, 2, 2), pads=(1, 1, 1, 1, 1, 1)),
+        pool("AveragePool", (1, 2, 6, 9, 40), kernel_shape=(2, 2, 2), strides=(2, 2, 2)),
+        replace(
+            pool("MaxPool", (1, 2, 9, 70), kernel_shape=(3, 3), strides=(2, 2)),
+            inputs={"x": -np.abs(floats(1, 2, 9, 70))},
+        ),
+        case(
+            [Node("MaxPool", ("x",), ("y",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)})],
+            {"x": -np.abs(floats(1, 3, 30, 40))},
+        ),
+    ]
+    found = {}
+    for isa in ("avx512", "avx2", "portable"):
+        graph = harness.make_graph(list(cases[2].nodes), cases[2].inputs, constants={}, types={})
+        items, _ = harness.lower(graph, target=make_target(isa))
+        found[isa] = [item.kernel.template for item in items or () if isinstance(item, Step)]
+    assert found == {"avx512": ["depthwise_rows"], "avx2": ["depthwise_rows"], "portable": ["depthwise_pool"]}
+    check(cases)
+
+
 def any_channels() -> list[Case]:
     """Return pools of tensors whose extents are all known at run time only."""
     x: Symbolic = {"x": ("N", "C", "H", "W")}

@@ -151,7 +151,7 @@ def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
     target = make_target("avx2")
     graph = harness.make_graph(
         [Node("AveragePool", ("x",), ("y",), {"kernel_shape": (2, 2, 2), "strides": (2, 2, 2)})],
-        {"x": np.ones((1, 8, 16, 28, 28), np.float32)},
+        {"x": np.ones((1, 8, 16, 28, 76), np.float32)},
     )
     items, _ = harness.lower(graph, target=target)
     steps = [item for item in items or () if isinstance(item, Step)]
