@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 BATCH = 6
 """Candidates that are compared at once."""
 PATIENCE = 6
-"""Batches without a better point after which a kernel is left alone."""
+"""Batches without a better point after which other kernels come first; then all share what is left of the budget."""
 IN_A_ROW, OF_POOL = 2, 4
 """Batches of a kernel in a row: after a change of the kernel its default is loaded again. The workers of a pool compile
 one while the one before is measured, so they do more."""
@@ -125,6 +125,7 @@ class _Work:
     refuted: set[str] = field(default_factory=set)  # points that lost the longer comparison
     ratios: dict[str, tuple[float, Point]] = field(default_factory=dict)
     idle: int = 0  # batches since the last better point
+    exhausted: bool = False  # nothing new is left to propose
     race: Race | None = None
     lowered_at: dict[Hashable, Lowered] = field(default_factory=dict)
     search: Search = field(init=False)
@@ -302,13 +303,14 @@ class _Tuner:
         budget = end - time.monotonic()
         active: _Work | None = None
         while time.monotonic() < end:
-            waiting = [number for number, work in enumerate(works) if work.idle < PATIENCE]
-            if not waiting:
+            left = [number for number, work in enumerate(works) if not work.exhausted]
+            if not left:
                 return
-            work = works[next_arm([work.arm for work in works], waiting)]
-            left = end - time.monotonic()
+            promising = [number for number in left if works[number].idle < PATIENCE]
+            work = works[next_arm([work.arm for work in works], promising or left)]
+            spent = budget - (end - time.monotonic())
             faster = f"{sum(bool(w.best) for w in works)} of {plural(len(works), 'kernel')}"
-            facts = {"done": f"{budget - left:.0f}", "total": f"{budget:.0f} s", "faster": faster}
+            facts = {"done": f"{spent:.0f}", "total": f"{budget:.0f} s", "faster": faster}
             self._progress("search", {**facts, work.kernel.label: f"{_gain(work):.2f}x"})
             begun = time.monotonic()
             if active is not work:
@@ -335,12 +337,12 @@ class _Tuner:
         """Measure some batches of a kernel."""
         count, following = (IN_A_ROW, None) if self._pool is None else (OF_POOL, self._begin(work))
         for number in range(count):
-            if time.monotonic() >= end or work.idle >= PATIENCE:
+            if time.monotonic() >= end:
                 break
             batch = self._begin(work) if self._pool is None else following
             following = self._begin(work) if self._pool is not None and number + 1 < count else None
             if batch is None:
-                work.idle = PATIENCE
+                work.exhausted = True
                 break
             work.idle += 1
             self._batch(work, works, batch, end)

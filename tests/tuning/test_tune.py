@@ -115,6 +115,14 @@ def test_a_faster_point_is_recorded_and_counts_for_the_model(tmp_path: Path, mon
     assert sorted(r.kernel for r in records if r.point and r.tuned_us == 5.0) == sorted(row.kernel for row in tuned)
 
 
+def test_a_search_goes_on_where_no_kernel_becomes_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = model(tmp_path / "m.onnx")
+    monkeypatch.setattr(tune, "PATIENCE", 1)
+    monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 1.0) for p in batch.points])
+    found = rewrite.tune(path, seconds=4, threads=1, search="random")
+    assert all(row.measured > 4 * tune.BATCH for row in found.kernels)
+
+
 def test_a_schedule_that_is_slower_inside_the_model_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
