@@ -35,7 +35,7 @@ _CHANNELS = 64
 
 @dataclass(frozen=True)
 class Lines:
-    """Unit of work: `band` rows and `strip` columns, copied with `beyond` more columns."""
+    """Unit of work: `band` rows and `strip` columns of the result, whose phases are copied with `beyond` more columns."""
 
     band: int
     strip: int
@@ -47,7 +47,7 @@ def division(problem: ConvProblem, ctx: Context) -> Lines | None:
     window, target = problem.window, ctx.target
     flat = window.kernel[0] == window.stride[0] == 1 and window.inputs[0] == window.outputs[0] == 1
     plain = problem.precision is Precision.F32 and ctx.real is DType.F32 and not problem.computed
-    if not flat or not plain or window.stride[2] != 1 or window.taps < _TAPS or problem.m > MOST:
+    if not flat or not plain or window.stride[2] > 2 or window.taps < _TAPS or problem.m > MOST:
         return None
     height, width = (max(1, ctx.likely(n)) for n in window.outputs[1:])
     rest = width % target.lanes * 4
@@ -59,8 +59,9 @@ def division(problem: ConvProblem, ctx: Context) -> Lines | None:
     if units * height * strips < ctx.threads:
         strips = math.ceil(ctx.threads / (units * height))
     strip = math.ceil(width / strips / target.lanes) * target.lanes
-    beyond = -(-(window.kernel[2] - 1) * window.dilation[2] // target.lanes) * target.lanes
-    line, room = problem.channels * (strip + beyond) * target.element_bytes, target.l2 // 4
+    apart = window.stride[2]
+    beyond = math.ceil((window.kernel[2] - 1) * window.dilation[2] // apart / target.lanes) * target.lanes
+    line, room = problem.channels * (strip + beyond) * apart * target.element_bytes, target.l2 // 4
     most = ((room // line) - window.reach(1, 1)) // window.stride[1] + 1
     return None if most < 1 else Lines(block_rows(height, most, ctx.threads), strip, beyond)
 
@@ -72,7 +73,7 @@ def lines_step(problem: ConvProblem, units: Lines, ctx: Context) -> Step:
     width = max(1, ctx.likely(window.outputs[2]))
     rows, vectors = _tile(target, problem.m, width, problem.k)
     extents = Extents()
-    line = problem.channels * (units.strip + units.beyond) * target.element_bytes
+    line = problem.channels * (units.strip + units.beyond) * window.stride[2] * target.element_bytes
     scratch = -(-(lines * line + target.vector_bytes) // 64) * 64
     params: dict[str, Any] = {
         **problem.params(problem.channels, extents),
