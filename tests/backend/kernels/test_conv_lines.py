@@ -25,6 +25,11 @@ def cases() -> list[Case]:
         conv((1, 3, 9, 700), (3, 3, 3, 9), "Sigmoid", pads=(1, 4, 1, 4), dilations=(1, 3), auto_pad="NOTSET"),
         conv((2, 7, 1500), (9, 7, 9), pads=(4, 4)),
         conv((1, 2, 5, 33), (2, 2, 1, 3), pads=(0, 40, 0, 0)),
+        conv((1, 3, 40, 75), (24, 3, 3, 3), "Relu", strides=(2, 2), pads=(1, 1, 1, 1)),
+        conv((2, 4, 21, 130), (16, 2, 5, 5), group=2, strides=(1, 2), pads=(2, 4, 2, 4), dilations=(1, 2)),
+        conv((1, 3, 33, 96), (8, 3, 3, 4), residual=(1, 8, 11, 48), strides=(3, 2), pads=(0, 0, 1, 2)),
+        conv((1, 2, 1400), (9, 2, 10), strides=(2,), pads=(4, 5)),
+        conv((1, 1, 9, 150), (3, 1, 3, 3), strides=(2, 2), pads=(1, 40, 1, 0)),
     ]
 
 
@@ -61,6 +66,7 @@ def test_sizes_of_run_time() -> None:
         made.append(
             conv((n, 12, h, w), (10, 12, 5, 3), "Relu", residual=(n, 10, h, w), pads=(2, 1, 2, 1), symbolic=free)
         )
+        made.append(conv((n, 12, h, w), (10, 12, 5, 3), strides=(2, 2), pads=(2, 1, 2, 1), symbolic={"x": free["x"]}))
     assert {kernel_of(case) for case in made} == {"conv_lines"}
     check(made)
 
@@ -68,7 +74,7 @@ def test_sizes_of_run_time() -> None:
 def test_what_gathered_panels_compute() -> None:
     for case in (
         conv((1, 8, 40, 40), (40, 8, 5, 5), pads=(2, 2, 2, 2)),
-        conv((1, 8, 40, 40), (8, 8, 5, 5), strides=(1, 2)),
+        conv((1, 8, 40, 40), (8, 8, 5, 5), strides=(1, 3)),
         conv((1, 8, 40, 40), (8, 8, 1, 1)),
         conv((1, 8, 9, 9), (8, 8, 5, 5), pads=(2, 2, 2, 2)),
         conv((1, 4, 6, 40, 40), (4, 4, 3, 3, 3), pads=(1,) * 6),
