@@ -35,7 +35,7 @@ _CHANNELS = 64
 
 @dataclass(frozen=True)
 class Lines:
-    """Unit of work: `band` rows and `strip` columns of the result, whose phases are copied with `beyond` more columns."""
+    """Unit of work: `band` rows and `strip` columns of the result; phases are copied with `beyond` more columns."""
 
     band: int
     strip: int
