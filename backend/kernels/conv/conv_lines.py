@@ -35,7 +35,10 @@ _CHANNELS = 64
 
 @dataclass(frozen=True)
 class Lines:
-    """Unit of work: `band` rows and `strip` columns of the result; phases are copied with `beyond` more columns."""
+    """Unit of work: `band` rows and `strip` columns of the result; phases are copied with `beyond` more columns.
+
+    Of images whose width is known at run time only these are the most columns and as many rows as fit beside so many:
+    the kernel divides them evenly, and copies more rows of narrower ones."""
 
     band: int
     strip: int
@@ -61,8 +64,8 @@ def division(problem: ConvProblem, ctx: Context) -> Lines | None:
     strip = math.ceil(width / strips / target.lanes) * target.lanes
     apart = window.stride[2]
     beyond = math.ceil((window.kernel[2] - 1) * window.dilation[2] // apart / target.lanes) * target.lanes
-    line, room = problem.channels * (strip + beyond) * apart * target.element_bytes, target.l2 // 4
-    most = ((room // line) - window.reach(1, 1)) // window.stride[1] + 1
+    line = problem.channels * (strip + beyond) * apart * target.element_bytes
+    most = ((_room(target) // line) - window.reach(1, 1)) // window.stride[1] + 1
     return None if most < 1 else Lines(block_rows(height, most, ctx.threads), strip, beyond)
 
 
@@ -71,19 +74,21 @@ def lines_step(problem: ConvProblem, units: Lines, ctx: Context) -> Step:
     window, target = problem.window, ctx.target
     lines = window.reach(1, units.band)
     width = max(1, ctx.likely(window.outputs[2]))
-    rows, vectors = _tile(target, problem.m, width, problem.k)
+    fixed = isinstance(window.outputs[2], int)
+    rows, vectors = _tile(target, problem.m, width, problem.k, fixed)
     extents = Extents()
-    line = problem.channels * (units.strip + units.beyond) * window.stride[2] * target.element_bytes
-    scratch = -(-(lines * line + target.vector_bytes) // 64) * 64
+    line = problem.channels * (units.strip + units.beyond) * window.stride[2]
+    room = lines * line if fixed else _room(target) // target.element_bytes
+    scratch = -(-(room * target.element_bytes + target.vector_bytes) // 64) * 64
     params: dict[str, Any] = {
         **problem.params(problem.channels, extents),
-        "band": units.band,
         "strip": units.strip,
         "beyond": units.beyond,
-        "lines": lines,
         "scratch": scratch,
         "tiles": {"mr": rows, "nv": vectors, "out": problem.epilogue.c},
+        "widths": _widths(vectors, fixed),
     }
+    params |= {"band": units.band, "lines": lines} if fixed else {"room": room}
     columns = problem.w.reshape(problem.groups, problem.m, problem.channels, -1).transpose(0, 3, 2, 1)
     packed = pack_columns(columns.reshape(problem.groups, problem.k, problem.m), rows, rows)
     inputs = (problem.x, ctx.add_constant(packed, "packed"))
@@ -91,20 +96,41 @@ def lines_step(problem: ConvProblem, units: Lines, ctx: Context) -> Step:
     return problem.launch(Kernel("conv_lines", params), inputs, extents, work, scratch=scratch)
 
 
-def _tile(target: Target, m: int, width: int, k: int) -> tuple[int, int]:
+def _room(target: Target) -> int:
+    """Return the bytes of copied lines that leave the second-level cache to others."""
+    return target.l2 // 4
+
+
+def _widths(vectors: int, fixed: bool) -> list[int]:
+    """Return the vectors of the tiles of a row, descending.
+
+    What is left of a row of known width is computed one by one, or `_tile` would have chosen another tile. Of others it
+    may be most of the row: there each tile is half as wide as the one before."""
+    found = [vectors]
+    while found[-1] > 1:
+        found.append(1 if fixed else -(-found[-1] // 2))
+    return found
+
+
+def _tile(target: Target, m: int, width: int, k: int, fixed: bool = True) -> tuple[int, int]:
     """Return the channels and vectors of a tile: those that compute m channels of a row in the fewest cycles.
 
     A step takes a cycle for two products, or for two loads, where a vector counts twice: most lie across two lines of
-    the cache. Vectors behind the last full tile are computed one by one."""
+    the cache. Unless the width is `fixed`, rows of one vector to twice as many as the likely one are taken together."""
 
     def step(rows: int, vectors: int) -> float:
         return max(rows * vectors / 2, (rows + 2 * vectors) / 2, _LATENCY) + _LOADED * (rows + 3 * vectors) + _TILE / k
 
     def cycles(shape: tuple[int, int]) -> float:
         rows, vectors = shape
-        full, rest = divmod(-(-width // target.lanes), vectors)
         heights = [rows] * (m // rows) + [m % rows] * (m % rows > 0)
-        return sum(full * step(height, vectors) + rest * step(height, 1) for height in heights)
+        wide = -(-width // target.lanes)
+        total = 0.0
+        for left in [wide] if fixed else range(1, 2 * wide + 1):
+            for tile in _widths(vectors, fixed):
+                total += left // tile * sum(step(height, tile) for height in heights)
+                left %= tile
+        return total
 
     free = target.registers - 1  # less one without fused multiply-adds, for the product
     shapes = itertools.product(range(1, min(m, 16) + 1), range(1, 9))

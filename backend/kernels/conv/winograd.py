@@ -8,13 +8,15 @@ fewer for 4 x 4, 3 times for 4 x 2 and 2.25 times for 2 x 2. The real number is 
 float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for 4 x 2 and 2e-5 for 4 x 4
 (1e-6 for direct convolution). So it is used only where the run admits other rounding. After Lavin and Gray, "Fast
 Algorithms for Convolutional Neural Networks", CVPR 2016.
+
+Length: one algorithm, whose model, blocks and parameters share the division into tiles.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -78,6 +80,10 @@ _HELD = 32
 """Most tiles of a block of an image of any size, where the second-level cache holds the filters."""
 _FITTED = 1.1
 """How much less than the register tile for any number of tiles the one for a likely number has to cost."""
+_SIDES = (4, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 56)
+"""Tiles along each axis of the images for which the register tile of images of any size is chosen."""
+_TIED = 1.003
+"""How much more than the least time a register tile may take that is preferred."""
 _PREFERRED = (28, 14, 56, 84, 8)
 """The same numbers. Of equal ones by the model the first is taken: 28 was fastest, 14 as fast, then 56."""
 
@@ -198,17 +204,18 @@ def knobs(target: Target) -> list[Knob]:
 
 @lru_cache(maxsize=256)
 def tile_of_any(target: Target, m: int, c: int) -> str:
-    """Return the register tile that takes the least time by the model for blocks of any number of tiles.
-
-    Numbers are rounded up to what the kernel computes."""
+    """Return the register tile that takes the least time by the model for images of any size, in the mean for each of
+    their tiles. Of nearly equal ones the first that computes the fewest rows too many is returned."""
     choose = tiling.choose.__wrapped__  # so many numbers would push others out of its cache
     least = tiling.least_rows(target)
 
     def cycles(shape: tuple[int, int]) -> float:
         mr, nv = shape
-        step = _least(mr, nv)
-        rows = (n // mr * mr + min(mr, -(-(n % mr) // step) * step) for n in range(_BLOCKS[0], _BLOCKS[4] + 1))
-        return sum(choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
+        share: dict[int, float] = defaultdict(float)  # of the tiles of an image, over all images
+        for side in _SIDES:
+            for rows, blocks in divided(side, mr, _least(mr, nv)).items():
+                share[rows] += blocks / side**2
+        return sum(n * choose(target, rows, m, c, tile=f"{mr}x{nv}").cycles for rows, n in share.items())
 
     def fits(mr: int, nv: int) -> bool:
         """Return whether enough rows share a panel of filters: fewer do where it stays in the first-level cache, with
@@ -216,7 +223,25 @@ def tile_of_any(target: Target, m: int, c: int) -> str:
         few = mr == 3 and target.isa == "avx2" and not tiling.is_far(target, nv, c)
         return nv >= 2 and (mr >= least or few)
 
-    return "{}x{}".format(*min((tile for tile in tiling.candidates(target) if fits(*tile)), key=cycles))
+    found = {tile: cycles(tile) for tile in tiling.candidates(target) if fits(*tile)}
+    tied = (tile for tile, n in found.items() if n <= _TIED * min(found.values()))
+    return "{}x{}".format(*min(tied, key=lambda tile: _least(*tile)))
+
+
+@lru_cache(maxsize=512)
+def divided(side: int, mr: int, least: int) -> Counter[int]:
+    """Return the blocks of side x side tiles by what register tiles compute of them, see `division` in winograd.j2."""
+    most, found = _BLOCKS[3], []
+    for across in range(-(-side // most), -(-side // most) + 3):
+        columns = -(-side // across)
+        for rows in range(min(most // columns, side), 0, -1):
+            sizes = Counter[int]()
+            for high, wide in itertools.product((rows, side % rows), (columns, side % columns)):
+                if n := high * wide:
+                    n = n // mr * mr + min(mr, -(-(n % mr) // least) * least)
+                    sizes[n] += (side // rows if high == rows else 1) * (side // columns if wide == columns else 1)
+            found.append(sizes)
+    return min(found, key=lambda sizes: sum((n + mr // 2) * count for n, count in sizes.items()))
 
 
 def transformed_size(t: TileShape) -> int:

@@ -12,7 +12,7 @@ from rewrite.benchmarks import harness
 
 from .oracle import Case, check
 from .test_conv import conv
-from .test_winograd import kernel_of
+from .test_winograd import kernel_of, step_of
 
 
 def cases() -> list[Case]:
@@ -67,6 +67,27 @@ def test_sizes_of_run_time() -> None:
             conv((n, 12, h, w), (10, 12, 5, 3), "Relu", residual=(n, 10, h, w), pads=(2, 1, 2, 1), symbolic=free)
         )
         made.append(conv((n, 12, h, w), (10, 12, 5, 3), strides=(2, 2), pads=(2, 1, 2, 1), symbolic={"x": free["x"]}))
+    assert {kernel_of(case) for case in made} == {"conv_lines"}
+    check(made)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+def test_rows_of_any_width_are_not_left_to_tiles_of_one_vector(isa: str) -> None:
+    """A row of a few vectors would be computed one by one, as the tile for a likely width is wider than the row."""
+    case = conv((1, 48, 96, 96), (3, 48, 3, 3), pads=(1, 1, 1, 1), symbolic={"x": ("N", 48, "H", "W")})
+    kernel = step_of(case, target=make_target(isa)).kernel
+    assert kernel.template == "conv_lines"
+    widths = kernel.params["widths"]
+    assert (widths[0], widths[-1]) == (kernel.params["tiles"]["nv"], 1)
+    assert all(after == -(-wide // 2) for wide, after in itertools.pairwise(widths))
+
+
+def test_bands_and_strips_of_any_size() -> None:
+    """One to nine vectors of columns, strips side by side, and bands of which the last is lower."""
+    made = []
+    for h, w in ((70, 15), (33, 31), (19, 47), (40, 96), (23, 130), (7, 331), (3, 700)):
+        free = {"x": ("N", 24, "H", "W")}
+        made.append(conv((1, 24, h, w), (5, 24, 3, 3), pads=(1, 1, 1, 1), strides=(2, 1), symbolic=free))
     assert {kernel_of(case) for case in made} == {"conv_lines"}
     check(made)
 

@@ -160,6 +160,26 @@ def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
     assert not [at for code in functions.values() for at in code if at.mnemonic.startswith("stos")]
 
 
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+def test_interleaved_rows_are_shuffled_as_vectors(isa: str, tmp_path: Path) -> None:
+    """Images of any size: two rows of unknown distance become pairs of neighbors, not element by element."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("instructions are those of gcc for x86-64")
+    target = make_target(isa)
+    graph = harness.make_graph(
+        [Node("DepthToSpace", ("x",), ("y",), {"blocksize": 2})],
+        {"x": np.ones((1, 8, 48, 48), np.float32)},
+        symbolic_shapes={"x": (1, 8, "H", "W")},
+    )
+    items, _ = harness.lower(graph, target=target)
+    (kernel,) = (item.kernel for item in items or () if isinstance(item, Step))
+    assert kernel.template == "copy"
+    functions = machine_code.compiled([kernel], target, tmp_path)
+    code = [at for name, found in functions.items() if "some" not in name for at in found]
+    assert not [at for at in code if at.mnemonic.lstrip("v") in ("pinsrd", "insertps", "movd")]
+    assert [at for at in code if "unpck" in at.mnemonic or "punpck" in at.mnemonic or "perm" in at.mnemonic]
+
+
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize(("channels", "fetched"), [(768, 1), (64, 0)])
 def test_weights_from_memory_are_fetched_ahead(isa: str, channels: int, fetched: int, tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_images_of_any_size_are_divided_so_that_registers_are_full(tmp_path: Pat
     kernel, most = step_of(free).kernel, 28
     mr, least = int(kernel.params["tiles"]["mr"]), int(kernel.params["least"])
     function = f"""
-    int64_t block(int64_t down, int64_t across) {{
-      int64_t columns = 1, rows = {kernel_name(kernel, detect())}_block(down, across, {most}, {most}, {most}, &columns);
+    int64_t block(int64_t down, int64_t across, int64_t most) {{
+      int64_t columns = 1, rows = {kernel_name(kernel, detect())}_block(down, across, most, most, most, &columns);
       return rows << 32 | columns;
     }}"""
     (tmp_path / "block.c").write_text(render_module([render_kernel(kernel, detect())]) + function)
@@ -157,7 +157,7 @@ def test_images_of_any_size_are_divided_so_that_registers_are_full(tmp_path: Pat
     command = [*compiler.command, *compiler.flags(detect()), f"-I{TEMPLATES}", "block.c", "-o", "block.so", "-lm"]
     subprocess.run(command, cwd=tmp_path, check=True)
     block = ctypes.CDLL(str(tmp_path / "block.so")).block
-    block.argtypes, block.restype = [ctypes.c_int64] * 2, ctypes.c_int64
+    block.argtypes, block.restype = [ctypes.c_int64] * 3, ctypes.c_int64
 
     def computed(extent: int, size: int) -> list[int]:
         return [min(size, extent - at) for at in range(0, extent, size)]
@@ -169,15 +169,20 @@ def test_images_of_any_size_are_divided_so_that_registers_are_full(tmp_path: Pat
 
     gained = 0
     for down, across in itertools.product((1, 2, 7, 13, 30), (1, 5, 7, 28, 29, 40, 100)):
-        rows, columns = divmod(block(down, across), 1 << 32)
+        rows, columns = divmod(block(down, across, most), 1 << 32)
         assert 0 < rows * columns <= most
         widest = -(-across // -(-across // most))
         simple = min(cost(down, across, r, widest) for r in range(1, most // widest + 1))
         assert cost(down, across, rows, columns) <= simple
         gained += simple - cost(down, across, rows, columns)
     assert gained > 0
+    most = winograd._BLOCKS[3]
+    for side in winograd._SIDES:  # the model of the choice of register tiles divides as the kernel does
+        rows, columns = divmod(block(side, side, most), 1 << 32)
+        blocks = winograd.divided(side, mr, least)
+        assert cost(side, side, rows, columns) == sum((n + mr // 2) * count for n, count in blocks.items())
     for down, across in ((0, 3), (3, 0), (0, 0)):  # nothing is divided by 0
-        rows, columns = divmod(block(down, across), 1 << 32)
+        rows, columns = divmod(block(down, across, most), 1 << 32)
         assert rows >= 1
         assert columns >= 1
 
@@ -189,6 +194,14 @@ def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None
     assert (likely.mr, likely.nv) == (8, 3)
     assert winograd.tile_of_any(target, 128, 128) == "7x4"
     assert winograd.tile_of_any(make_target("avx2"), 128, 128) == "3x4"
+
+
+def test_register_tiles_of_any_size_fit_the_blocks_that_images_are_divided_into() -> None:
+    """Tiles of 7 x 4 suit any single number of rows better, but blocks of 8 rows are to be had; 48 columns fill three
+    vectors. Those of 12 x 12 tiles compute no row too many."""
+    assert winograd.tile_of_any(make_target("avx512"), 48, 48) == "8x3"
+    assert winograd.tile_of_any(make_target("avx2"), 48, 48) == "4x3"
+    assert winograd.divided(12, 8, 4) == {48: 3}
 
 
 def test_fewer_rows_share_filters_that_stay_in_the_first_level_cache() -> None:
