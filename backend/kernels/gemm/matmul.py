@@ -219,6 +219,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         "tiles": {
             **choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows),
             **tiling.few_rows(ctx.target, choice, m, n),
+            **tiling.odd_rows(ctx.target, choice, m, k),
             "out": epilogue.c,
             **narrow,
         },

@@ -339,6 +339,17 @@ def few_rows(target: Target, choice: Tiles, rows: Dim, columns: Dim) -> dict[str
     return {"few": found} if found and found[-1][1] > 1 else {}
 
 
+def odd_rows(target: Target, choice: Tiles, rows: Dim, k: Dim) -> dict[str, list[int]]:
+    """Return the template parameter `rest` with tiles of three and of five rows, for rows known at run time only.
+
+    Two tiles would read B twice, where it comes from beyond the first-level cache. That is what few rows take with
+    AVX-512; others compute them by `few_rows`, or issue so many instructions that B arrives in time."""
+    known = isinstance(rows, int) or not isinstance(k, int) or not is_far(target, choice.nv, k)
+    if known or target.isa != "avx512" or choice.amx:
+        return {}
+    return {"rest": sorted({*choice.rest, *(n for n in (3, 5) if n < choice.mr)}, reverse=True)}
+
+
 def k_block(target: Target, k: int, columns: int, row_blocks: int | None) -> int:
     """Return KC, the block of k: all of it, or equal parts whose panel of B stays in the second-level cache.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import Target, make_target
-from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, few_rows, padded
+from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, few_rows, odd_rows, padded
 from rewrite.engine.ir.symbolic import symbol
 
 from .test_vector_math import compiled
@@ -94,6 +94,18 @@ def test_panels_of_few_rows_hide_the_latency_of_sums() -> None:
         assert not few_rows(target, tile, 3, columns), "rows of a known number have tiles of their own"
     wide = choose(make_target("avx512"), None, 512, 128, tile="7x4")
     assert not few_rows(make_target("avx512"), wide, rows, 512)
+
+
+def test_three_and_five_rows_of_any_number_read_the_second_factor_once() -> None:
+    """Where it comes from beyond the first-level cache, with AVX-512."""
+    target, rows = make_target("avx512"), symbol("M")
+    for shape, rest in (("8x3", [5, 4, 3, 2, 1]), ("4x6", [3, 2, 1]), ("14x2", [8, 5, 4, 3, 2, 1])):
+        tile = choose(target, None, 768, 768, tile=shape)
+        assert odd_rows(target, tile, rows, 768) == {"rest": rest}
+        assert not odd_rows(target, tile, 3, 768), "rows of a known number have tiles of their own"
+        assert not odd_rows(target, tile, rows, 16), "so few rows of the second factor stay there"
+    avx2 = make_target("avx2")
+    assert not odd_rows(avx2, choose(avx2, None, 768, 768), rows, 768)
 
 
 def test_results_of_few_terms_are_written_in_two_lines_of_the_cache() -> None:
