@@ -17,8 +17,10 @@
 #define K_NOINLINE static __attribute__((noinline, unused))
 #ifdef __clang__
 #define K_ONCE K_NOINLINE
+#define K_BLIND K_NOINLINE
 #else
 #define K_ONCE static __attribute__((noinline, noclone, unused)) /* one copy for all callers, whatever constants they pass */
+#define K_BLIND static __attribute__((noipa, unused)) /* one that knows no constants, even those that all callers pass */
 #endif
 
 /* First of the n items of thread tid of nth; its last one is before k_first(n, tid + 1, nth). */

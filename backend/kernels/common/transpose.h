@@ -114,9 +114,10 @@ K_INLINE void k_turn_real(const real *s, int64_t ss, real *t, int64_t ts) {
 #endif
 }
 
-/* Blocks of any numbers of rows and columns, at the edges of small tensors: no caller's numbers are compiled in. */
+/* Blocks of any numbers of rows and columns, at the edges of small tensors: no caller's numbers are compiled in. gcc would
+ * unroll and vectorize both loops for rows of 16 elements, in half a second. */
 #define K_TRANSPOSE_SOME(type)                                                                                   \
-  K_ONCE void k_transpose_some_##type(const type *restrict s, int64_t ss, type *restrict t, int64_t ts, int64_t high, int64_t wide) { \
+  K_BLIND void k_transpose_some_##type(const type *restrict s, int64_t ss, type *restrict t, int64_t ts, int64_t high, int64_t wide) { \
     for (int64_t j = 0; j < high; j++)                                                                           \
       for (int64_t k = 0; k < wide; k++) t[j * ts + k] = s[k * ss + j];                                          \
   }
