@@ -221,3 +221,7 @@ class Extents:
         """Return the position in `dims` of an entry of its own for a dim, which may be known."""
         self.dims.append(dim)
         return len(self.dims) - 1
+
+    def entry(self, dim: Dim) -> str:
+        """Return an entry of its own for a dim as a C expression: the text is the same whatever the dim."""
+        return f"dims[{self.variable(dim)}]"

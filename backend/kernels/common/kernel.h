@@ -32,6 +32,13 @@ K_INLINE int64_t k_even(int64_t n, int64_t most) {
   const int64_t parts = (n + most - 1) / most;
   return parts > 0 ? (n + parts - 1) / parts : 1;
 }
+/* A float whose bits are an entry of `dims`. */
+K_INLINE float k_float(int64_t entry) {
+  const int32_t bits = (int32_t)entry;
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
 K_INLINE int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Number of parts of the panels of a block that threads compute, each on its own copy of the block's inputs. */
 K_INLINE int64_t k_parts(int64_t blocks, int64_t panels, int nth) {

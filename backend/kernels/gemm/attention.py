@@ -18,6 +18,8 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ....engine.ir.graph import DType, Node
 from ....engine.ir.symbolic import Dim, ceildiv, exact_div, known, minimum, same
 from ...codegen.render import c_float
@@ -95,8 +97,11 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     else:
         floats = block * ld + padded * (depth + v.shape[3])
     scratch = ceildiv(floats * ctx.target.element_bytes, 64) * 64
+    sizes = (depth, v.shape[3])
+    uneven = not bf16 and ctx.real is DType.F32 and any(isinstance(size, int) and wide % max(1, size) for size in sizes)
+    size_text = extents.entry if uneven else extents
     params = {
-        "scale": c_float(factor),
+        "scale": f"k_float({extents.entry(_bits(factor))})" if uneven else c_float(factor),
         "late": not masked and factor > 0 and not softcap,
         "softcap": {"value": c_float(softcap), "inverse": c_float(1 / softcap)} if softcap else None,
         "lengths": bool(lengths),
@@ -112,19 +117,23 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         **({"chunk": point["chunk"]} if "chunk" in point else {}),
         "ld": extents(ld),
         "online": not same(ld, padded),
-        "batch": extents(q.shape[0]),
-        "heads": extents(q.shape[1]),
+        "batch": extents.entry(q.shape[0]),
+        "heads": extents.entry(q.shape[1]),
         "share": extents(share),
         "queries": extents(queries),
-        "keys": extents(keys),
-        "depth": extents(depth),
-        "width": extents(v.shape[3]),
+        "keys": extents(keys) if isinstance(keys, int) else extents.entry(keys),
+        "depth": size_text(depth),
+        "width": size_text(v.shape[3]),
         **({"half": extents(half), "line": extents(line)} if bf16 else {}),
         "scratch": extents(scratch),
         "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
     }
+    # heads of one size share a kernel, however many there are and wherever they lie; those that fill no whole panels need
+    # the code for other sizes as well, and share it, too
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
-        params[name] = {"o": extents(access.offset), **dict(zip("bhs", extents.all(access.strides[:3]), strict=True))}
+        params[name] = dict(zip("obhs", map(extents.entry, (access.offset, *access.strides[:3])), strict=True))
+    if mask:
+        params["mask"]["strides"] = [*map(extents.entry, mask[1].strides[:3]), params["mask"]["inner"]]
     inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m), *lengths)
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
     kernel = Kernel("attention", params)
@@ -180,6 +189,11 @@ def keys_per_span(target: Target, wide: int) -> int:
     Their scores leave room in the second-level cache for the panel of keys and the chunk of values that stream by. The
     fewer the spans, the less there is to combine."""
     return max(1, target.l2 // 3 // (target.element_bytes * BLOCK * wide)) * wide
+
+
+def _bits(factor: float) -> int:
+    """Return the bits of a number in f32 as an integer, which an entry of `dims` can hold."""
+    return int(np.float32(factor).view(np.int32))
 
 
 def _operand(value: str, ctx: Context, heads: object) -> Access | None:
