@@ -25,6 +25,8 @@ _BYTES = {c: bits // 8 for bits, c in WORDS.items()}
 
 SHORT = 16
 """Longest row, in elements, that is not worth a call of memcpy."""
+BLOCK = 16
+"""Rows and columns of the blocks in which tensors are transposed."""
 LONG = 768
 """Shortest row, in bytes, whose copy takes so long that the step to the next row may be computed from variables."""
 
@@ -92,8 +94,8 @@ def copy_columns(moves: Sequence[tuple[Columns, Columns, Sequence[Dim]]], dtype:
 def _part(read: Access, write: Access, extents: Extents, itemsize: int) -> dict[str, Any]:
     """Return the template parameters of one box: rows copied whole, a transposition, or element by element.
 
-    Long rows have all their `numbers` in `dims`, so that the dozens of copies of a model with windows share a few
-    kernels. `itemsize` is that of an element in bytes."""
+    Long rows and transpositions of whole blocks have all their `numbers` in `dims`, so that the dozens of copies of a
+    model with windows share a few kernels. `itemsize` is that of an element in bytes."""
     space = collapse(read.shape, [read.strides, write.strides])
     sizes, strides = list(space.extents), [list(s) for s in space.strides]
     kind = "rows" if strides[0][-1] == 1 and strides[1][-1] == 1 else "strided"
@@ -104,6 +106,8 @@ def _part(read: Access, write: Access, extents: Extents, itemsize: int) -> dict[
             items.insert(-1, items.pop(dim))
     short = isinstance(sizes[-1], int) and sizes[-1] <= SHORT
     shared = kind == "rows" and isinstance(sizes[-1], int) and sizes[-1] * itemsize >= LONG
+    if kind == "transpose":
+        shared = all(not isinstance(size, int) or size >= BLOCK for size in sizes[-2:])
     numbers: list[int] = []
 
     def text(dim: Dim) -> str:
