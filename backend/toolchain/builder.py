@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from queue import PriorityQueue
 
 from ...errors import RewriteError, UserError
 from ...system import scoped
@@ -88,6 +89,7 @@ class Builder:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
         self._modules: list[Future[_Module]] = []
+        self._queue: PriorityQueue[_Source] = PriorityQueue()  # modules that no compiler has yet
         self._seen: set[str] = set()
         self._waiting: list[Rendered] = []
         self._total = 0
@@ -202,16 +204,19 @@ class Builder:
             self._keep_source.mkdir(parents=True, exist_ok=True)
             (self._keep_source / source.name).write_text(text)
         names, command = tuple(k.name for k in kernels), self._command(source, kernels[0].lean)
-        self._modules.append(self._pool.submit(self._compile, name, names, source, command))
+        self._queue.put(_Source(-sum(k.weight for k in kernels), name, names, source, command))
+        self._modules.append(self._pool.submit(self._compile_heaviest))
 
     def _command(self, source: Path, lean: bool) -> list[str]:
         flags = (*self._compiler.flags(self._target, lean=lean), *(f"-I{path}" for path in self._includes))
         return [*self._compiler.command, *flags, str(source), "-o", str(source.with_suffix(".so")), "-lm"]
 
-    def _compile(self, name: str, kernels: tuple[str, ...], source: Path, command: Sequence[str]) -> _Module:
-        """Compile a module, in a thread of the pool."""
+    def _compile_heaviest(self) -> _Module:
+        """Compile the heaviest module of those that wait, in a thread of the pool: the last ones to end are short."""
         with self._free:
-            process = _start_compiler(command, source.parent)
+            module = self._queue.get()
+            source = module.path
+            process = _start_compiler(module.command, source.parent)
             self._running.add(process)
             try:
                 if self._ended:  # while this thread waited for a core
@@ -222,7 +227,18 @@ class Builder:
                 self._running.discard(process)
         if process.returncode:
             raise _failed(self._compiler, source, process.returncode, errors.decode(errors="replace"))
-        return _Module(name, kernels, source.with_suffix(".so").read_bytes())
+        return _Module(module.name, module.kernels, source.with_suffix(".so").read_bytes())
+
+
+@dataclass(frozen=True, order=True)
+class _Source:
+    """A module to compile: the names and the file of its kernels, and the compiler's command. The heaviest comes first."""
+
+    lightness: int
+    name: str
+    kernels: tuple[str, ...]
+    path: Path
+    command: Sequence[str]
 
 
 @dataclass(frozen=True)
