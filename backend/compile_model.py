@@ -288,11 +288,13 @@ def _preload() -> None:
 
 
 def _precompile(target: str) -> None:
+    from ..system.process_pool import yield_cores
     from ..system.store import Store
     from .ir.target import parse_targets
     from .toolchain.compiler import find_compiler
     from .toolchain.precompiled_header import find_header
 
+    yield_cores()  # others wait for the saturation process, not for the header
     with contextlib.suppress(UserError):  # reported when the compiler is needed
         for kind in parse_targets(target):
             find_header(Store(), find_compiler(kind.machine), kind, ahead=True)

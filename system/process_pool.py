@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_LOW = 10  # nice value
 _lock = threading.Lock()
 _before: list[tuple[int, int, int]] = []  # thresholds as they were, once for each thread that asks for others
 
@@ -20,6 +22,13 @@ _before: list[tuple[int, int, int]] = []  # thresholds as they were, once for ea
 def usable_cores() -> int:
     """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def yield_cores() -> None:
+    """Let others have the cores first from now on: this thread, and processes that it starts; on Linux alone."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW)
 
 
 def collect_seldom() -> None:
