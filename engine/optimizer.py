@@ -26,7 +26,7 @@ from .cost.cost_model import CostModel
 from .extraction.decode import TermValues
 from .graph_job import Job, Outcome
 from .ir import bodies
-from .ir.graph import Graph
+from .ir.graph import Graph, Requirement
 from .operators.schemas import Declared, declared_operators
 from .operators.size_requirements import size_requirements
 from .options import NUMERICS, Options
@@ -254,8 +254,13 @@ class _ModelGraphs:
 
     def run(self, clock: _StageTimer, child: Child | None) -> None:
         """Do all jobs, the first one in a child process that waits for it."""
+
+        def report(stage: str, facts: Mapping[str, Any]) -> None:
+            clock.progress(stage, facts)
+            _ = self._required  # while the child works
+
         for job in self.jobs():
-            self.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
+            self.outcomes += clock("saturate", degraded_retry.run, job, report, child)
             child = None  # a child runs one job only
             clock("extract", self.decode)
 
@@ -287,9 +292,13 @@ class _ModelGraphs:
         def body(number: int) -> Graph:
             return (graphs if number + 1 < len(graphs) else self.parts.graphs)[number + 1]
 
+        return replace(bodies.replace_bodies(graphs[0], body), requirements=self._required)
+
+    @cached_property
+    def _required(self) -> tuple[Requirement, ...]:
+        """What the sizes of the model's inputs have to meet."""
         with declared_operators(self.source.operators):
-            required = size_requirements(self.source.graph)
-        return replace(bodies.replace_bodies(graphs[0], body), requirements=required)
+            return size_requirements(self.source.graph)
 
 
 def _check_names(library: Library, options: Options) -> None:
