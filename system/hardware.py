@@ -72,6 +72,13 @@ def is_intel() -> bool:
     return cpu_info("vendor_id") == "GenuineIntel"
 
 
+def halves_vectors() -> bool:
+    """Return whether this CPU computes vectors of 512 bits by halves, as AMD's Zen 4 does; Linux reports its family.
+
+    Zen 5 has units of the whole width on most of its cores, and Intel's CPUs join two units for them."""
+    return cpu_info("vendor_id") == "AuthenticAMD" and cpu_info("cpu family") == "25"
+
+
 def cpu_name() -> str:
     """Return the CPU's model name, or the architecture where the system does not report it."""
     return cpu_info("model name") or platform.processor() or platform.machine() or "unknown"

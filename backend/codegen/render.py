@@ -2,11 +2,12 @@
 
 A template `kernels/KIND/NAME.c.j2` is rendered with a kernel's params (each a variable), `name` (the function to
 define, and the prefix of every other C name) and `target`. The parameter `real` is the element type of a template that
-is generic in it: "f32", the default, or "f64". In C that is the type `real`. The result defines the kernel
+is generic in it: "f32", the default, or "f64". In C that is the type `real`. The parameter `vector_bits` is the
+width of vectors where it is less than the target's. The result defines the kernel
 
     void NAME(void **bufs, const int64_t *dims, int tid, int nth)
 
-Several kernels of one element type make a module.
+Several kernels of one element type and width make a module.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ _LOOPS = 4000
 class Rendered:
     """Kernel as text: the name of its function and the fragment of C that defines it.
 
-    `lean`: whether it is compiled without optimizers that it does not need, see `WRITTEN_OUT`."""
+    `header` declares its vectors. `lean`: whether it is compiled without optimizers that it does not need, see
+    `WRITTEN_OUT`."""
 
     name: str
     source: str
-    real: str = "f32"
+    header: str = "kernel.h"
     lean: bool = False
 
     @property
@@ -68,8 +70,8 @@ class Rendered:
 
     @property
     def kind(self) -> tuple[str, bool]:
-        """What kernels of a module have in common: the element type, and how they are compiled."""
-        return self.real, self.lean
+        """What kernels of a module have in common: their vectors, and how they are compiled."""
+        return self.header, self.lean
 
 
 def kernel_name(kernel: Kernel, target: Target) -> str:
@@ -90,10 +92,11 @@ def render_kernel(kernel: Kernel, target: Target) -> Rendered:
     """Render a kernel; `jinja2.TemplateError` for an error in the template, such as an undefined name."""
     name = kernel_name(kernel, target)
     template = _environment().get_template(f"{kernel.template}.c.j2")
-    real = kernel.params.get("real", "f32")
-    seen = replace(target, element_bytes=8) if real == "f64" else target
+    real, bits = kernel.params.get("real", "f32"), kernel.params.get("vector_bits", 0)
+    seen = replace(target, element_bytes=8) if real == "f64" else target.with_bits(bits) if bits else target
+    header = "kernel_f64.h" if real == "f64" else "kernel_256.h" if bits else "kernel.h"
     text = template.render({"real": real, **kernel.params}, name=name, target=seen)
-    return Rendered(name, text.strip() + "\n", real, is_lean(kernel))
+    return Rendered(name, text.strip() + "\n", header, is_lean(kernel))
 
 
 def is_lean(kernel: Kernel) -> bool:
@@ -108,10 +111,9 @@ def render_module(kernels: Sequence[Rendered]) -> str:
     """Return the text of a C module with these kernels of one kind.
 
     Its `k_table` has the name and address of each."""
-    header = "kernel_f64.h" if any(kernel.real == "f64" for kernel in kernels) else "kernel.h"
     rows = "".join(f'  {{"{kernel.name}", {kernel.name}}},\n' for kernel in kernels)
     table = f"const k_entry k_table[] = {{\n{rows}}};\nconst int64_t k_count = {len(kernels)};\n"
-    return "\n".join([f'#include "{header}"\n', *(kernel.source for kernel in kernels), table])
+    return "\n".join([f'#include "{kernels[0].header}"\n', *(kernel.source for kernel in kernels), table])
 
 
 _COMMON = ("tile.j2", "rows.j2", "elementwise.c.j2", "gemm.c.j2", "copy.c.j2", "normalize_rows.c.j2",
@@ -163,7 +165,7 @@ def _environment_with(translated: PreparedTemplates) -> jinja2.Environment:
 def template_texts(template: str) -> tuple[str, ...]:
     """Return the texts that a template's output depends on: its own, its includes, and headers."""
     texts: dict[str, str] = {}
-    todo = [f"{template}.c.j2", "kernel_f64.h"]
+    todo = [f"{template}.c.j2", "kernel_f64.h", "kernel_256.h"]
     while todo:
         name = todo.pop()
         if name in TEMPLATES and name not in texts:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from ...system.mapped_memory import MappedArrays
 from .arrays import Contents, usable
+from .kernel import Kernel
 from .schedule import Schedules
 from .target import Target
 from .weight_memory import ReadyMemory, WeightMemory
@@ -105,6 +107,17 @@ class Context:
         found = copy(self)
         found.target = replace(self.target, element_bytes=8)
         return found
+
+    def with_bits(self, bits: int) -> Context:
+        """Return this context for kernels with vectors of this width; both add to the same constants and values."""
+        found = copy(self)
+        found.target = self.target.with_bits(bits)
+        return found
+
+    def kernel(self, template: str, params: Mapping[str, Any]) -> Kernel:
+        """Return a kernel that is rendered for the vectors of this context."""
+        bits = 8 * self.target.vector_bytes
+        return Kernel(template, {**params, "vector_bits": bits} if self.target.is_narrowed else params)
 
     def type(self, value: str, /) -> TensorType:
         """Return the tensor type of a value of the graph, or of one that lowering added."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ...errors import UserError
-from ...system.hardware import ISAS, architecture, cache_sizes, cpu_features, is_intel, vector_extension
+from ...system.hardware import ISAS, architecture, cache_sizes, cpu_features, halves_vectors, is_intel, vector_extension
 from ...system.process_pool import usable_cores
 
 NAMES = ("native", "avx512", "avx2", "neon", "portable")
@@ -32,11 +32,21 @@ class Target:
     machine: str = "x86_64"  # the architecture
     element_bytes: int = 4  # size of the floats that the kernel at hand computes with: 4, or 8 for f64
     intel: bool = False  # made by Intel
+    halves: bool = False  # an instruction on vectors of 512 bits takes as long as two on 256
 
     @property
     def lanes(self) -> int:
         """Number of those floats in a vector."""
         return self.vector_bytes // self.element_bytes
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the kernel at hand has vectors of less than the ISA's width."""
+        return self.vector_bytes < _VECTOR_BYTES[self.isa]
+
+    def with_bits(self, bits: int) -> Target:
+        """Return this target for kernels with vectors of this width: as many registers, each shorter."""
+        return replace(self, vector_bytes=bits // 8)
 
     @property
     def registers(self) -> int:
@@ -72,7 +82,8 @@ def make_target(name: str) -> Target:
     caches = {f"l{level}": size for level, size in cache_sizes().items() if 1 <= level <= 3}
     machine = _MACHINES.get(isa, here)
     vectors = _VECTOR_BYTES[isa]
-    return Target(isa, vectors, usable_cores(), features=features, machine=machine, intel=is_intel(), **caches)
+    intel, halves, cores = is_intel(), isa == "avx512" and halves_vectors(), usable_cores()
+    return Target(isa, vectors, cores, features=features, machine=machine, intel=intel, halves=halves, **caches)
 
 
 def parse_targets(text: str) -> list[Target]:

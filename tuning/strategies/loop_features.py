@@ -30,7 +30,8 @@ def loop_features(steps: Sequence[Step], target: Target) -> Features:
             found.setdefault(f"{prefix}{name}", value)
         if not prefix:
             found[f"template={step.kernel.template}"] = 1.0
-            found.update(_ratios(numbers, target))
+            bits = int(numbers.get("vector_bits", 8 * target.vector_bytes))
+            found.update(_ratios(numbers, target.with_bits(bits)))
     found["steps"] = float(len(steps))
     return {name: round(value, 4) for name, value in found.items()}
 

@@ -1,6 +1,8 @@
 /* Vectors for generated kernels: one API on AVX-512, AVX2 with FMA, and any other machine that has GCC vector extensions
  * (gcc, clang). A module computes in one element type: f32, or f64 if it defines V_F64 first (vector_f64.h).
  *
+ * With V_256 (kernel_256.h) vectors have 256 bits at most.
+ *
  *   real  the element type, float or double
  *   vf  VL elements (16, 8 or 4 floats). + - * / and unary - are the compiler's; a * b + c becomes a fused multiply-add.
  *   vm  a truth value for each lane: a mask register on AVX-512, else all bits of a lane set or clear.
@@ -20,7 +22,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(V_256)
 #define V_AVX512 1
 #define V_BYTES 64
 #elif defined(__AVX2__) && defined(__FMA__)

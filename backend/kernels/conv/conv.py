@@ -30,7 +30,7 @@ from ..gemm.matmul import pack_columns, pair_rows
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from . import conv_lines, winograd
 from .depthwise_pool import plane_step
 from .problem import ConvProblem, PlaneProblem, known, read_conv
@@ -138,30 +138,52 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     pixels = problem.window.pixels
     space = partial(conv_space, problem, ctx)
     point = schedule(problem.group, ctx, f"{problem.label}{' in words of int8' * int8}", problem.describe, space)
-    algorithm = point.get("algorithm", "")
-    panels = _Panels(problem, ctx, point)
+    algorithm, own = point.get("algorithm", ""), ctx
+    ctx = at_width(point, own)
+    panels, count = _Panels(problem, ctx, point), known(pixels)
     choose = partial(
         tiling.choose,
-        ctx.target,
-        problem.m,
+        rows=problem.m,
         k=panels.depth,
         threads=ctx.threads,
         batch=problem.batch,
         packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
     )
-    choice = choose(pixels if isinstance(pixels, int) else None, tile=panels.tile)
+    choice = choose(ctx.target, columns=count, tile=panels.tile)
     if _may_reassociate(problem, ctx) and algorithm not in ("direct", "small", "lines"):
         filtering = winograd.plan(problem, ctx, point=point)
         margin = math.inf if algorithm else 0.9 if bf16 else 0.8
-        direct = choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)
+        direct = choose(ctx.target, columns=ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)
         if filtering is not None and filtering.cycles < margin * direct:
+            if problem.precision is Precision.F32:
+                ctx, filtering = winograd.at_best_width(problem, own, filtering, point=point)
             return winograd.winograd_step(problem, filtering, ctx, point=point)
     if algorithm in ("", "lines") and not int8 and (lines := conv_lines.division(problem, ctx)):
         return conv_lines.lines_step(problem, lines, ctx)
-    if algorithm != "direct" and (count := known(pixels)) and (small := panels.small(count)):
+    if algorithm != "direct" and count and (small := panels.small(count)):
         if algorithm or small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
-            return panels.small_step(*small)
+            return _small_step(panels, count, own)
+    if problem.precision is Precision.F32:
+
+        def chosen(ctx: Context) -> partial[Tiles]:
+            return partial(choose, ctx.target, columns=count, tile=panels.tile)
+
+        ctx = at_width(point, own, lambda ctx: tiling.cycles_by_halves(chosen(ctx)))
+        panels, choice = replace(panels, ctx=ctx), chosen(ctx)()
     return panels.step(choice)
+
+
+def _small_step(panels: _Panels, pixels: int, ctx: Context) -> Step:
+    """Return the step of the kernel for images of few pixels, at the width of vectors that the model prefers."""
+
+    def small(ctx: Context, halves: bool = False) -> tuple[int, Tiles]:
+        found = replace(panels, ctx=ctx).small(pixels, halves=halves)
+        assert found is not None
+        return found
+
+    if panels.problem.precision is Precision.F32:
+        panels = replace(panels, ctx=at_width(panels.point, ctx, lambda ctx: small(ctx, halves=True)[1].cycles))
+    return panels.small_step(*small(panels.ctx))
 
 
 def _may_reassociate(problem: ConvProblem, ctx: Context) -> bool:
@@ -174,7 +196,7 @@ def conv_space(problem: ConvProblem, ctx: Context) -> Space:
 
     `direct` runs over pixels, `small` over channels, `lines` over pixels of copied lines. `k_parts`: blocks of the
     gathered inputs, which are all that it concerns; `ahead`: bytes by which weights are fetched ahead; `block`: most
-    pixels of a block; see `tiles` for the others."""
+    pixels of a block; see `tiles` and `scheduling` for the others."""
     pixels, panels = known(problem.window.pixels), _Panels(problem, ctx)
     int8 = problem.precision is Precision.INT8
     algorithms = ["direct"]
@@ -195,6 +217,8 @@ def conv_space(problem: ConvProblem, ctx: Context) -> Space:
         Knob("block", (16, 32, 64, 128), small),
     ]
     knobs += winograd.knobs(ctx.target)
+    if problem.precision is Precision.F32:
+        knobs.append(bits_knob(ctx))
     usable = [knob for knob in knobs if knob.only is None or set(knob.only[1]) & set(algorithms)]
     return Space(("conv", "conv_lines", "conv_small", "winograd"), tuple(usable))
 
@@ -298,23 +322,29 @@ class _Panels:
         large = problem.groups * problem.m * self.depth * target.element_bytes > target.l2 // 4
         if ahead := self.point.get("ahead", AHEAD * large):
             tiles["ahead"] = ahead
-        kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
+        kernel = self.ctx.kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
         inputs = (problem.x, packed or self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK)
         return problem.launch(kernel, inputs, extents, work, in_place=not kc, scratch=scratch)
 
-    def small(self, pixels: int) -> tuple[int, Tiles] | None:
-        """Return the block of pixels and the tiles, with their modeled time, of the kernel for small images."""
+    def small(self, pixels: int, *, halves: bool = False) -> tuple[int, Tiles] | None:
+        """Return the block of pixels and the tiles, with their modeled time, of the kernel for small images.
+
+        `halves`: the time of `tiles.cycles_by_halves`."""
         ctx, m, lanes = self.ctx, self.problem.m, self.ctx.target.lanes
         if m < 2 * lanes or pixels > SMALL:
             return None
         blocks = -(-pixels // int(self.point.get("block", 64)))
         block = -(-pixels // blocks)
         batch = blocks * self.problem.batch
-        choice = tiling.choose(ctx.target, block, m, self.depth, threads=ctx.threads, batch=batch, tile=self.tile)
+        form = {"threads": ctx.threads, "batch": batch, "tile": self.tile}
+        chosen = partial(tiling.choose, ctx.target, block, m, self.depth, **form)
+        choice = chosen()
+        choice = replace(choice, cycles=tiling.cycles_by_halves(chosen)) if halves else choice
         vectors = -(-block // lanes) * batch
         again = max(1, -(-ctx.threads // batch))
-        moving = 0.0 if self.direct else self.gathering * self.problem.k * vectors * again
+        gathering = tiling.times(ctx.target, halves) * self.gathering
+        moving = 0.0 if self.direct else gathering * self.problem.k * vectors * again
         moving += TURN * block * m * batch
         if pixels % block:
             choice = choice.cut()
@@ -339,7 +369,7 @@ class _Panels:
         params |= {"block": block, "ld": ld, "depth": depth, "scratch": scratch, "tiles": tiles}
         columns = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
         packed = pack_columns(pair_rows(columns) if self.bf16 else columns, nr, lanes)
-        kernel = Kernel("conv_small", params)
+        kernel = self.ctx.kernel("conv_small", params)
         inputs = (problem.x, self.ctx.add_constant(packed, "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK // 2)
         return problem.launch(kernel, inputs, extents, work, scratch=scratch)

@@ -12,7 +12,6 @@ from typing import Any
 from ....engine.ir.graph import DType
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.target import Target
@@ -93,7 +92,7 @@ def lines_step(problem: ConvProblem, units: Lines, ctx: Context) -> Step:
     packed = pack_columns(columns.reshape(problem.groups, problem.k, problem.m), rows, rows)
     inputs = (problem.x, ctx.add_constant(packed, "packed"))
     work = serial_below(problem.macs(problem.k), SMALL_WORK)
-    return problem.launch(Kernel("conv_lines", params), inputs, extents, work, scratch=scratch)
+    return problem.launch(ctx.kernel("conv_lines", params), inputs, extents, work, scratch=scratch)
 
 
 def _room(target: Target) -> int:

@@ -28,7 +28,7 @@ from ..gemm.matmul import gemm_steps, pack_columns, packed_gemm_step, pair_rows,
 from ..gemm.problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
 from .expanded import expanded_step
@@ -80,14 +80,19 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     point = DEFAULT
     if not bf16:
         point = schedule(group, ctx, f"{problem.label} NHWC", problem.describe, partial(conv_nhwc_space, problem, ctx))
-    algorithm = point.get("algorithm", "")
+    algorithm, own = point.get("algorithm", ""), ctx
+    ctx = at_width(point, own)
     if not bf16 and ctx.reassociate and algorithm != "direct":
         filtering = winograd.plan(problem, ctx, nhwc=True, point=point)
         likely = problem.likely(ctx)
         direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch * likely.window.share_read
         share = UNSURE if _is_wide(window) else 0.9
         if filtering is not None and (algorithm or filtering.cycles < share * direct):
+            ctx, filtering = winograd.at_best_width(problem, own, filtering, nhwc=True, point=point)
             return [winograd.winograd_step(problem, filtering, ctx, nhwc=True, point=point)]
+    if not bf16:
+        runs = _runs(window, c, can_copy(window, problem.groups, c))
+        ctx = at_width(point, own, lambda ctx: tiling.cycles_by_halves(_chosen(problem, runs, ctx, point)))
     return [conv_step(problem, ctx, point)]
 
 
@@ -96,7 +101,7 @@ def conv_nhwc_space(problem: ConvProblem, ctx: Context) -> Space:
 
     `block`: most pixels of a block, where lines are not copied; `k_parts`: parts of the runs of a pixel, of which one
     is computed for all pixels of a block before the next; `prefetch`: lines of the next weights for each step; see
-    `tiles` for the others."""
+    `tiles` and `scheduling` for the others."""
     copied = can_copy(problem.window, problem.groups, problem.channels)
     filtering = ctx.reassociate and winograd.plan(problem, ctx, nhwc=True) is not None
     direct = ("algorithm", ("direct",))
@@ -109,6 +114,7 @@ def conv_nhwc_space(problem: ConvProblem, ctx: Context) -> Space:
         Knob("prefetch", (0, 1, 2, 4), direct),
     ]
     knobs += winograd.knobs(ctx.target) if filtering else []
+    knobs.append(bits_knob(ctx))
     return Space(("conv_nhwc", "winograd_nhwc"), tuple(knobs))
 
 
@@ -145,10 +151,8 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
         product_cycles = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * groups
         if window_cycles(window, layout, groups, ctx) > product_cycles:
             return None
-    inputs = (problem.x, ctx.add_constant(layout.pack(problem.w, groups), "packed"))
-    return plane_step_nhwc(
-        PlaneProblem(problem.group, window, problem.epilogue, inputs, c * groups, width=c, multiple=m), ctx
-    )
+    planes = PlaneProblem(problem.group, window, problem.epilogue, (problem.x,), c * groups, width=c, multiple=m)
+    return plane_step_nhwc(planes, ctx, problem.w)
 
 
 def grouped_space() -> Space:
@@ -220,7 +224,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
         columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes, ctx.memory.new), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
-    kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
+    kernel, work = ctx.kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
     in_place = part == runs.count
     return problem.launch(kernel, inputs, extents, work, in_place, scratch=scratch, leading_dimensions=leading)
 
@@ -264,19 +268,7 @@ def blocking(
     `row`: words of 32 bits to which the inputs of a pixel are unpacked, for vectors; 0: none."""
     window, target = problem.window, ctx.target
     pixels = known(window.pixels)
-    k = runs.count * (runs.length + round(RUN * 2 / 24))
-    tile = str(point.get("tile", ""))
-    choice = tiling.choose(
-        target,
-        pixels,
-        problem.m,
-        k,
-        threads=ctx.threads,
-        batch=problem.batch,
-        tile=tile,
-        by_rows=True,
-        pairs=row > 0,
-    )
+    choice = _chosen(problem, runs, ctx, point, pairs=row > 0)()
     streams = choice.streams and pixels is not None  # images of any size have blocks of many pixels
     choice = replace(choice, near=int(point.get("near", choice.near)), streams=streams)
     if problem.precision is not Precision.F32:
@@ -316,6 +308,22 @@ def blocking(
         return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, 0, choice
     blocks = math.ceil(pixels / int(point["block"])) if "block" in point else math.ceil(pixels * runs.count * 8 / TABLE)
     return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, 0, choice
+
+
+def _chosen(problem: ConvProblem, runs: Runs, ctx: Context, point: Point, pairs: bool = False) -> partial[Tiles]:
+    """Return `tiles.choose` with its arguments for products of f32."""
+    return partial(
+        tiling.choose,
+        ctx.target,
+        known(problem.window.pixels),
+        problem.m,
+        runs.count * (runs.length + round(RUN * 2 / 24)),
+        threads=ctx.threads,
+        batch=problem.batch,
+        tile=str(point.get("tile", "")),
+        by_rows=True,
+        pairs=pairs,
+    )
 
 
 @lowering("rewrite.ChannelsLastConvTranspose")

@@ -13,7 +13,6 @@ from typing import Any
 from ....engine.ir.symbolic import Dim, product
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.schedule import Point
@@ -148,7 +147,7 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Exp
     leading = leading[1:] if expansion else leading  # tiles of the pointwise convolution read dense rows
     known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
     return problem.launch(
-        Kernel("depthwise_lines_nhwc", params),
+        ctx.kernel("depthwise_lines_nhwc", params),
         problem.inputs,
         extents,
         serial_below(problem.work, SMALL_PLANES),

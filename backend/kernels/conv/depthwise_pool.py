@@ -20,7 +20,7 @@ from ...ir.lower import Context, Group
 from ...ir.schedule import Knob, Space
 from ..gemm.epilogue import Axes, of_group
 from ..registry import lowering
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from .depthwise_pool_nhwc import fits_table, pieces, plane_step_nhwc
 from .problem import SMALL_PLANES, PlaneProblem, Window, known, number_or, window_of
 
@@ -141,9 +141,10 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_pool` kernel, NCHW, or of `depthwise_rows` where that one can read in place."""
     if _in_place(problem, ctx):
         return _rows_step(problem, ctx)
+    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(plane_space, problem, ctx))
+    ctx = at_width(point, ctx)
     window, lanes, size = problem.window, ctx.target.lanes, ctx.target.element_bytes
     _, height, width = window.outputs
-    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(plane_space, problem))
     unrolled = window.taps <= UNROLLED
     rows = int(point.get("rows", _rows(height, 8 if ctx.target.registers >= 32 else 4, window)))
     # what a vector reads beyond its row does not matter: lanes behind the last output are dropped
@@ -178,7 +179,7 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
         "epilogue": problem.epilogue.params(extents),
         **problem.kinds,
     }
-    kernel = Kernel("depthwise_pool", params)
+    kernel = ctx.kernel("depthwise_pool", params)
     return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
 
 
@@ -196,9 +197,10 @@ def _in_place(problem: PlaneProblem, ctx: Context) -> bool:
 
 def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_rows` kernel."""
+    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(rows_space, problem, ctx))
+    ctx = at_width(point, ctx)
     window, target = problem.window, ctx.target
     _, height, width = window.outputs
-    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(rows_space, problem))
     rows = int(point.get("rows", _rows_of_tile(height, window)))
     band = rows * int(point.get("tiles", BAND // rows))
     if "tiles" not in point and isinstance(height, int) and isinstance(width, int):
@@ -226,7 +228,7 @@ def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
         **problem.kinds,
     }
     work = serial_below(problem.work, SMALL_PLANES)
-    return problem.launch(Kernel("depthwise_rows", params), problem.inputs, extents, work, scratch=scratch)
+    return problem.launch(ctx.kernel("depthwise_rows", params), problem.inputs, extents, work, scratch=scratch)
 
 
 def _starts(window: Window, rows: int, band: int) -> dict[str, Any] | bool:
@@ -258,24 +260,24 @@ _TILE_ROWS = (*range(1, 9), 10, 12, 14, 16)
 """Rows of a tile that a search tries."""
 
 
-def plane_space(problem: PlaneProblem) -> Space:
+def plane_space(problem: PlaneProblem, ctx: Context) -> Space:
     """Return the schedules of a window over planes, NCHW.
 
-    `rows`: those of a tile; `tiles`: how many a band has; `ahead`: bands that are copied before they are computed."""
+    `rows`: those of a tile; `tiles`: how many a band has; `ahead`: bands that are copied before they are computed; see
+    `scheduling` for the other."""
     height, taps = known(problem.window.outputs[1]) or 1, problem.window.taps
     rows = [r for r in _TILE_ROWS if r <= height and (r == 1 or taps > UNROLLED or r * taps <= 2 * CODE)]
-    return Space(
-        ("depthwise_pool",), (Knob("rows", tuple(rows)), Knob("tiles", (1, 2, 4, 8, 16)), Knob("ahead", (1, 2, 4, 8)))
-    )
+    knobs = (Knob("rows", tuple(rows)), Knob("tiles", (1, 2, 4, 8, 16)), Knob("ahead", (1, 2, 4, 8)))
+    return Space(("depthwise_pool",), (*knobs, bits_knob(ctx)))
 
 
-def rows_space(problem: PlaneProblem) -> Space:
+def rows_space(problem: PlaneProblem, ctx: Context) -> Space:
     """Return the schedules of a window over planes that is read in place.
 
-    `rows`: those of a tile; `tiles`: how many a band has."""
+    `rows`: those of a tile; `tiles`: how many a band has; see `scheduling` for the other."""
     height = known(problem.window.outputs[1]) or 1
     rows = tuple(r for r in _TILE_ROWS if r <= height)
-    return Space(("depthwise_rows",), (Knob("rows", rows), Knob("tiles", (1, 2, 4, 8, 16))))
+    return Space(("depthwise_rows",), (Knob("rows", rows), Knob("tiles", (1, 2, 4, 8, 16)), bits_knob(ctx)))
 
 
 def _floats(window: Window, band: int, ld: Dim) -> Dim:

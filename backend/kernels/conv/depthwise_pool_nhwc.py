@@ -10,7 +10,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from ....engine.ir.symbolic import Dim, ceildiv, product
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ...ir.target import Target
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from .depthwise_lines_nhwc import LINES_TILES, can_copy_lines, copies_lines, lines_step
 from .problem import SMALL_PLANES, PlaneProblem, Window, known, number_or
 
@@ -116,16 +115,20 @@ class WindowTile:
         return planes == (1, 1, 1) and window.outputs[2] == self.columns and window.sides is not None
 
 
-def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
+def plane_step_nhwc(problem: PlaneProblem, ctx: Context, w: NDArray[Any] | None = None) -> Step:
     """Return the step of the `depthwise_pool_nhwc` kernel, for windows that `fits_table` accepts.
 
-    Where copies of lines are faster, it is that of `depthwise_lines_nhwc`."""
-    window, epilogue, target = problem.window, problem.epilogue, ctx.target
-    # channels known at run time only are those of a pool, whose groups fill vectors
-    grouping = Grouping.of(problem.width, problem.multiple, known(problem.groups) or target.lanes, target.lanes)
-    channels, blocks = problem.groups * problem.multiple, ceildiv(problem.groups, grouping.together)
-    space = partial(plane_nhwc_space, problem, grouping, target)
+    Where copies of lines are faster, it is that of `depthwise_lines_nhwc`. `w` are the weights of a convolution, which
+    become an input."""
+    space = partial(plane_nhwc_space, problem, ctx)
     point = schedule(problem.group, ctx, f"{problem.label} NHWC", problem.describe, space)
+    ctx = at_width(point, ctx)
+    window, epilogue, target, grouping = problem.window, problem.epilogue, ctx.target, _grouping(problem, ctx.target)
+    if w is not None:
+        groups = problem.groups
+        assert isinstance(groups, int)
+        problem = replace(problem, inputs=(*problem.inputs, ctx.add_constant(grouping.pack(w, groups), "packed")))
+    channels, blocks = problem.groups * problem.multiple, ceildiv(problem.groups, grouping.together)
     tile = best_window_tile(window, grouping, target, ctx.likely, point)
     spans = tile.spans(window)
     pixels = tile.lines(window) * min(window.reach(2, tile.columns), known(window.inputs[2]) or WIDEST)
@@ -175,19 +178,24 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     leading: tuple[LeadingDimension, ...] = ()
     if isinstance(problem.channels, int) and isinstance(channels, int):
         leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
-    kernel = Kernel("depthwise_pool_nhwc", params)
+    kernel = ctx.kernel("depthwise_pool_nhwc", params)
     work = serial_below(problem.work, SMALL_PLANES)
     return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
 
 
-def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) -> Space:
+def _grouping(problem: PlaneProblem, target: Target) -> Grouping:
+    # channels known at run time only are those of a pool, whose groups fill vectors
+    return Grouping.of(problem.width, problem.multiple, known(problem.groups) or target.lanes, target.lanes)
+
+
+def plane_nhwc_space(problem: PlaneProblem, ctx: Context) -> Space:
     """Return the schedules of a window over channels, NHWC.
 
     `tile`: rows x columns of pixels, `form`: whether the window is unrolled as a whole, or each line in a loop;
     `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a chunk of channels, `lines` copies
     lines (`depthwise_lines_nhwc`); `chunk`: blocks of channels of a chunk; `most`: tiles of a block; `lines_tile`,
-    `vectors`: the tile, and the vectors of a chunk, where lines are copied."""
-    window, registers = problem.window, target.registers
+    `vectors`: the tile, and the vectors of a chunk, where lines are copied; see `scheduling` for the other."""
+    window, registers, grouping = problem.window, ctx.target.registers, _grouping(problem, ctx.target)
     _, height, width = (known(n) or 1 for n in window.outputs)
     tiles = [
         (r, t)
@@ -213,6 +221,7 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
         Knob("most", (8, 16, 32, 64, 128), ("order", ("channels",))),
         Knob("lines_tile", LINES_TILES, ("order", ("lines",))),
         Knob("vectors", (1, 2, 4, 8), ("order", ("lines",))),
+        bits_knob(ctx),
     ]
     return Space(("depthwise_pool_nhwc", "depthwise_lines_nhwc"), tuple(knobs), constraint)
 

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from ....engine.ir.symbolic import Dim
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Extents
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Point
@@ -36,6 +35,7 @@ from ...ir.target import Target
 from ..gemm import tiles as tiling
 from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.tiles import Tiles
+from ..scheduling import at_width
 from .problem import ConvProblem, Window, known
 
 _G = {
@@ -185,6 +185,20 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     t, most, stored, tile = min(itertools.product(sizes, most_tiles, forms, tiles), key=cost)
     found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile)
     return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
+
+
+def at_best_width(
+    problem: ConvProblem, ctx: Context, found: Algorithm, *, nhwc: bool = False, point: Point = DEFAULT
+) -> tuple[Context, Algorithm]:
+    """Return the context for the width of vectors (`at_width`), and the algorithm there; `found` is that of `ctx`.
+
+    The time is that of the products, for as many filters as whole vectors have lanes."""
+    best = at_width(point, ctx, lambda ctx: -(-problem.m // ctx.target.lanes) * ctx.target.lanes)
+    if best is ctx:
+        return ctx, found
+    again = plan(problem, best, nhwc=nhwc, point=point)
+    assert again is not None, "narrower vectors fit wherever wide ones do"
+    return best, again
 
 
 def knobs(target: Target) -> list[Knob]:
@@ -460,7 +474,7 @@ def winograd_step(
     w = problem.w.reshape(groups, m, c, slices, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(groups, m, k, 3, 3)
     packed = [pack_columns(g.reshape(m, -1).T, nr, lanes) if chunk else transformed(g, t, nr, lanes) for g in w]
     filters = packed[0] if groups == 1 else np.concatenate([part.ravel() for part in packed])
-    kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params)
+    kernel = ctx.kernel("winograd_nhwc" if nhwc else "winograd", params)
     inputs = (problem.x, ctx.add_constant(filters, "packed"))
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
 

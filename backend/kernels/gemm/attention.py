@@ -25,13 +25,12 @@ from ....engine.ir.symbolic import Dim, ceildiv, exact_div, known, minimum, same
 from ...codegen.render import c_float
 from ...codegen.template_params import float_attr, int_attr, launch, operand, threads
 from ...ir.iteration_space import Access, Extents, contiguous, sources
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Space
 from ...ir.target import Target
 from ..registry import lowering_alone
-from ..scheduling import alone, schedule
+from ..scheduling import alone, at_width, bits_knob, schedule
 from . import tiles as tiling
 
 AHEAD = 4096
@@ -81,8 +80,9 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         return {"op": node.op, "sizes": sizes, "mask": masks, "form": [causal, zeros, bool(lengths), softcap > 0]}
 
     label = f"attention {q.shape[1]}x{queries}x{depth}, {keys} keys{' bf16' * bf16}"
-    space = partial(attention_space, queries, keys, ctx.target)
+    space = partial(attention_space, queries, keys, ctx, bf16=bf16)
     point = DEFAULT if amx else schedule(alone(node), ctx, label, described, space)
+    ctx = at_width(point, ctx)
     rows, vectors = 32 if amx else 6, 4 if ctx.target.registers >= 32 else 2
     if "tile" in point:
         rows, vectors = (int(n) for n in str(point["tile"]).split("x"))
@@ -136,25 +136,27 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         params["mask"]["strides"] = [*map(extents.entry, mask[1].strides[:3]), params["mask"]["inner"]]
     inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m), *lengths)
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
-    kernel = Kernel("attention", params)
+    kernel = ctx.kernel("attention", params)
     return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
 
 
-def attention_space(queries: Dim, keys: Dim, target: Target) -> Space:
+def attention_space(queries: Dim, keys: Dim, ctx: Context, *, bf16: bool) -> Space:
     """Return the schedules of attention on vectors.
 
     `tile`: register tile of both products, queries x vectors of keys or values; `block`: queries of a task; `span`:
     keys whose scores are computed before their values are added; `chunk`: rows of values that all tiles of a block
     read before the next ones. For one or two queries, which read keys and values where they lie, only `ahead`: the
-    distance in bytes at which these are prefetched."""
+    distance in bytes at which these are prefetched. See `scheduling` for the other."""
+    bits = [] if bf16 else [bits_knob(ctx)]
     m, n = (dim if isinstance(dim, int) else 0 for dim in (queries, keys))
     if m <= 2:
-        return Space(("attention",), (Knob("ahead", (512, 1024, 2048, 4096, 8192)),))
+        return Space(("attention",), (Knob("ahead", (512, 1024, 2048, 4096, 8192)), *bits))
     knobs = [
-        tiling.tile_knob(target),
+        tiling.tile_knob(ctx.target),
         Knob("block", tuple(size for size in (8, 16, 24, 32, 48, 64, 96, 128, 192) if size < 2 * m)),
         Knob("span", tuple(size for size in (64, 128, 256, 512, 1024) if size < 2 * n)),
         Knob("chunk", tuple(size for size in (32, 64, 128, 256, 512) if size < 2 * n)),
+        *bits,
     ]
     return Space(("attention",), tuple(knobs))
 

@@ -14,12 +14,10 @@ import numpy as np
 from ....engine.ir.symbolic import Dim, product
 from ...codegen.template_params import launch, serial_below
 from ...ir.iteration_space import Extents, collapse
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.schedule import Knob, Point, Space
-from ...ir.target import Target
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from .epilogue import Epilogue
 from .problem import SMALL_WORK, GemmProblem, Matrices, narrowest, pack_step
 
@@ -67,7 +65,8 @@ def dot_steps(problem: GemmProblem, ctx: Context) -> list[Step] | None:
             batch.append({"extent": extents(extent), "a": extents(a_stride), "b": extents(b_stride)})
     described = partial(problem.describe, weights=constant is not None)
     label = f"dot {problem.m}x{k}x{problem.n}"
-    point = schedule(problem.group, ctx, label, described, partial(dot_space, dot.n, ctx.target))
+    point = schedule(problem.group, ctx, label, described, partial(dot_space, dot.n, ctx))
+    ctx = at_width(point, ctx)
     rows = int(point.get("rows", 4 if dot.n < 3 or ctx.target.registers >= 32 else 2))
     params = {
         "m": extents(dot.m),
@@ -86,20 +85,21 @@ def dot_steps(problem: GemmProblem, ctx: Context) -> list[Step] | None:
     work = serial_below(product((*problem.batch, dot.m, dot.n, k)), SMALL_WORK)
     outputs = (dot.epilogue.output,)
     in_place = dot.epilogue.in_place(2)
-    step = launch(Kernel("dot", params), problem.group, inputs, outputs, extents, work, in_place=in_place)
+    step = launch(ctx.kernel("dot", params), problem.group, inputs, outputs, extents, work, in_place=in_place)
     return [*steps, step]
 
 
-def dot_space(columns: int, target: Target) -> Space:
+def dot_space(columns: int, ctx: Context) -> Space:
     """Return the schedules of dot products of a number of columns: rows at once, and vectors of a step of k.
 
-    Their sums, a vector of each row and those of B fit the registers."""
+    Their sums, a vector of each row and those of B fit the registers. See `scheduling` for the other knob."""
 
     def constraint(point: Point) -> bool:
         rows, unroll = int(point.get("rows", 2)), int(point.get("unroll", 1))
-        return rows * unroll * columns + columns < target.registers
+        return rows * unroll * columns + columns < ctx.target.registers
 
-    return Space(("dot",), (Knob("rows", (1, 2, 3, 4, 6, 8)), Knob("unroll", (1, 2, 4))), constraint)
+    knobs = (Knob("rows", (1, 2, 3, 4, 6, 8)), Knob("unroll", (1, 2, 4)), bits_knob(ctx))
+    return Space(("dot",), knobs, constraint)
 
 
 def _oriented(problem: GemmProblem, ctx: Context) -> tuple[_Dot, list[Step]] | None:

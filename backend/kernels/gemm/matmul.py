@@ -26,7 +26,7 @@ from ...ir.lower import Context, Group
 from ...ir.schedule import Knob, Point, Space
 from ...ir.target import Target
 from ..registry import lowering
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from . import tiles as tiling
 from .dot import dot_steps
 from .epilogue import Axes, Epilogue, of_group
@@ -163,19 +163,25 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         return steps
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
     weights = ctx.constant(problem.b.value) is not None
-    described, schedules = partial(problem.describe, weights=weights), partial(gemm_space, problem, ctx.target, weights)
+    described, schedules = partial(problem.describe, weights=weights), partial(gemm_space, problem, ctx, weights)
     point = schedule(problem.group, ctx, f"gemm {m}x{k}x{n}", described, schedules)
     images = product(problem.batch)
-    choice = tiling.choose(
-        ctx.target,
-        m if isinstance(m, int) else None,
-        n if isinstance(n, int) else None,
-        k if isinstance(k, int) else tiling.NOMINAL_ROWS,
-        threads=ctx.threads,
-        batch=images if isinstance(images, int) and images > 0 else 1,
-        tile=str(point.get("tile", "")),
-        by_rows=not problem.batch,
-    )
+
+    def chosen(ctx: Context) -> partial[Tiles]:
+        return partial(
+            tiling.choose,
+            ctx.target,
+            m if isinstance(m, int) else None,
+            n if isinstance(n, int) else None,
+            k if isinstance(k, int) else tiling.NOMINAL_ROWS,
+            threads=ctx.threads,
+            batch=images if isinstance(images, int) and images > 0 else 1,
+            tile=str(point.get("tile", "")),
+            by_rows=not problem.batch,
+        )
+
+    ctx = at_width(point, ctx, lambda ctx: tiling.cycles_by_halves(chosen(ctx)))
+    choice = chosen(ctx)()
     choice = replace(choice, near=int(point.get("near", choice.near)))
     nr = choice.nv * ctx.target.lanes
     b, steps = _packed(problem, choice, ctx)
@@ -224,7 +230,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
             **narrow,
         },
     }
-    kernel = Kernel("gemm", params)
+    kernel = ctx.kernel("gemm", params)
     inputs = (problem.a.value, b.value, *epilogue.values)
     leading = (*of_rows, *leading) if not batch and isinstance(k, int) else ()
     in_place = () if kc else epilogue.in_place(2)
@@ -252,17 +258,19 @@ def _columns(
     return params, (replace(c, params=(), dims=((row, 1),)), *leading)
 
 
-def gemm_space(problem: GemmProblem, target: Target, weights: bool) -> Space:
+def gemm_space(problem: GemmProblem, ctx: Context, weights: bool) -> Space:
     """Return the schedules of a product; `weights`: B is constant.
 
     `k_parts`: blocks of k; `group`: tiles of rows of A that meet all panels of B before the next ones, 0: all;
-    `prefetch`: lines of the next panel of B, which is packed, for each step of k; see `tiles` for the others."""
+    `prefetch`: lines of the next panel of B, which is packed, for each step of k; see `tiles` and `scheduling` for the
+    others."""
     knobs = [
-        tiling.tile_knob(target),
+        tiling.tile_knob(ctx.target),
         Knob("k_parts", () if problem.epilogue.is_narrow else (1, 2, 3, 4, 6, 8)),
         Knob("group", (0, 1, 2, 4, 8, 16)),
         tiling.near_knob(),
         Knob("prefetch", (0, 1, 2, 4) if weights else ()),
+        bits_knob(ctx),
     ]
     return Space(("gemm",), tuple(knobs))
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ....engine.ir.symbolic import Dim, ceildiv, product
 from ...codegen.template_params import launch
 from ...ir.iteration_space import Access, Extents, contiguous
-from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ...ir.target import Target
@@ -108,5 +107,5 @@ def pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[D
     whole = contiguous(packed, (*batch, panel))
     seen = Access(packed, whole.shape[:-1], whole.strides[:-1]).broadcast(problem.batch)
     assert seen is not None
-    step = launch(Kernel("pack", params), problem.group, (problem.b.value,), (packed,), extents)
+    step = launch(ctx.kernel("pack", params), problem.group, (problem.b.value,), (packed,), extents)
     return packed, seen.strides, step

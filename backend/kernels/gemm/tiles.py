@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -155,15 +156,24 @@ def _parsed(tile: str) -> tuple[int, int]:
     return int(rows), int(vectors)
 
 
-def tile_cycles(target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0, pairs: bool = False) -> float:
+def tile_cycles(
+    target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0, pairs: bool = False, halves: bool = False
+) -> float:
     """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache.
 
     SSE2 multiplies into a copy of a vector, adds that, and broadcasts by a load and a shuffle. Products of `pairs` are
-    added by a second instruction, and vectors of B are widened."""
+    added by a second instruction, and vectors of B are widened. `halves`: wide vectors take two cycles, except those
+    of A, of which one number is loaded."""
     issued = _SSE2 * (3 * rows * vecs + 2 * rows + vecs) if target.isa == "portable" else 0.0
     issued = _PAIRS * (2 * rows * vecs + vecs) if pairs else issued
-    step = max(rows * vecs / 2, (rows + vecs) / 2, issued, _LATENCY, _STREAMED * far_bytes * vecs)
-    return k * step + _CALL + _STORE * rows * vecs
+    each = times(target, halves)
+    step = max(each * rows * vecs / 2, (rows + each * vecs) / 2, issued, _LATENCY, _STREAMED * far_bytes * vecs)
+    return k * step + _CALL + each * _STORE * rows * vecs
+
+
+def times(target: Target, halves: bool) -> int:
+    """Return how many cycles a wide vector takes for one of a vector of 256 bits."""
+    return 2 if halves and target.vector_bytes == 64 else 1
 
 
 def is_far(target: Target, vecs: int, k: int) -> bool:
@@ -186,13 +196,15 @@ def choose(
     tile: str = "",
     by_rows: bool = False,
     pairs: bool = False,
+    halves: bool = False,
 ) -> Tiles:
     """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
     once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. `tile` is one
     of `tile_knob`, chosen by a search. `by_rows`: threads may divide rows (`k_by_rows`). `pairs`: each product takes a
-    register of its own and a second instruction to add it. Of equal tiles the first candidate wins."""
+    register of its own and a second instruction to add it. `halves`: see `tile_cycles`. Of equal tiles the first
+    candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in [_parsed(tile)] if tile else candidates(target):
@@ -208,9 +220,10 @@ def choose(
         far = target.vector_bytes if streamed and is_far(target, nv, k) else 0
         column = [(nv, panels - 1), (last, 1)]
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
-        each = {(r, v): tile_cycles(target, r, v, k, far, pairs) for r, _ in row for v, _ in column}
+        each = {(r, v): tile_cycles(target, r, v, k, far, pairs, halves) for r, _ in row for v, _ in column}
         total = sum(each[r, v] * count_r * count_v for v, count_v in column for r, count_r in row)
-        total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
+        gathered = times(target, halves) * packing * k * sum(v * count for v, count in column)
+        total += gathered * (1 if panels * batch >= threads else threads)
         if k <= _FEW and nr * target.element_bytes < _LINES and m * n * batch * target.element_bytes > target.l2 // 2:
             total += _PIECE * m * panels
         share = [sum(each[r, v] * count for r, count in row) + packing * k * v for v, _ in column]
@@ -225,6 +238,13 @@ def choose(
     blocks = _UNKNOWN_BLOCKS if rows is None else math.ceil(m / mr)
     streams = target.intel and k * nv * target.vector_bytes >= _STREAMS * blocks
     return replace(with_edges(target, mr, nv, rows, columns), near=near, streams=streams, cycles=best[0])
+
+
+def cycles_by_halves(chosen: Callable[..., Tiles]) -> float:
+    """Model the cycles of a choice on a CPU that computes vectors of 512 bits by halves; `chosen` is `choose` with its
+    arguments. Tiles are the same as on other CPUs."""
+    found = chosen()
+    return chosen(tile=f"{found.mr}x{found.nv}", halves=True).cycles
 
 
 def choose_words(

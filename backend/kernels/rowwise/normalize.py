@@ -20,10 +20,9 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ...ir.schedule import Knob, Space
-from ...ir.target import Target
 from ..gemm.epilogue import same_shape
 from ..registry import lowering, lowering_alone
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from .row_programs import Overlay, RowPrograms
 
 NORMAL = "(normalized)"
@@ -154,12 +153,12 @@ def _normalize(
     return None if step is None else [step]
 
 
-def rows_space(vectors: int, target: Target) -> Space:
+def rows_space(vectors: int, ctx: Context) -> Space:
     """Return the schedules of rows of as many vectors, 0 if they are not known or have several parts.
 
     `held`: whether a row stays in registers; else `sums`: vectors of partial sums, and `unroll`: vectors of an
-    iteration of the last pass."""
-    fits = 0 < vectors <= target.registers
+    iteration of the last pass; see `scheduling` for the other."""
+    fits = 0 < vectors <= ctx.target.registers
     memory = ("held", (0,)) if fits else None
     return Space(
         ("normalize_rows",),
@@ -167,6 +166,7 @@ def rows_space(vectors: int, target: Target) -> Space:
             Knob("held", (0, 1) if fits else ()),
             Knob("sums", (1, 2, 4, 8), memory),
             Knob("unroll", (1, 2, 4), memory),
+            bits_knob(ctx),
         ),
     )
 
@@ -197,8 +197,11 @@ def _step(
 
     label = f"{mode} {'x'.join(map(str, space.extents))}"
     along = space.roles[-1] == "R"
-    point = schedule(group, ctx, label, described, lambda: rows_space(vectors, ctx.target) if along else None)
-    held = vectors if point.get("held", int(vectors <= ctx.target.registers // 2)) else 0
+    point = schedule(group, ctx, label, described, lambda: rows_space(vectors, ctx) if along else None)
+    ctx = at_width(point, ctx)
+    vectors = -(-rows // ctx.target.lanes) if isinstance(rows, int) else 0
+    fits = vectors <= ctx.target.registers
+    held = vectors if point.get("held", int(vectors <= ctx.target.registers // 2)) and fits else 0
     kept = not held and (bool(before.instructions) or mode == "softmax" or space.roles[-1] != "R")
     buffer = rows if kept and main == len(writes) and isinstance(rows, int) and rows <= LONGEST_BUFFER else 0
     if (main == len(writes) and kept and not buffer) or any(w["inner"] != "1" for w in writes):
@@ -238,5 +241,5 @@ def _step(
         and item.dtype is ctx.real
     )
     work = threads(shape, 20 + len(before.instructions) + 4 * len(after.instructions))
-    kernel = Kernel(name, params)
+    kernel = ctx.kernel(name, params)
     return launch(kernel, group, inputs, programs.outputs, extents, work, in_place=in_place)

@@ -26,7 +26,7 @@ from ...ir.schedule import Knob
 from ...ir.schedule import Space as Schedules
 from ..gemm.epilogue import same_shape
 from ..registry import lowering, lowering_alone
-from ..scheduling import schedule
+from ..scheduling import at_width, bits_knob, schedule
 from .row_programs import Overlay, RowPrograms
 
 FEW, WIDE = 8, 16
@@ -127,14 +127,13 @@ def _chain(ops: Sequence[str], source: str, target: str) -> list[Node]:
     return [Node("Mul", (source, source), (target,)) if op == "Square" else Node(op, (source,), (target,))]
 
 
-def reduce_space(rows: bool) -> Schedules:
+def reduce_space(rows: bool, ctx: Context) -> Schedules:
     """Return the schedules of a reduction on vectors.
 
-    Of rows `sums`: vectors of partial sums; of columns `wide`: vectors of results side by side."""
-    values = (1, 2, 4, 8)
-    if rows:
-        return Schedules(("reduce_rows",), (Knob("sums", values),))
-    return Schedules(("reduce_columns",), (Knob("wide", values),))
+    Of rows `sums`: vectors of partial sums; of columns `wide`: vectors of results side by side; see `scheduling` for
+    the other."""
+    name, own = ("reduce_rows", "sums") if rows else ("reduce_columns", "wide")
+    return Schedules((name,), (Knob(own, (1, 2, 4, 8)), bits_knob(ctx)))
 
 
 def side_by_side(columns: Dim, lanes: int) -> int:
@@ -207,10 +206,11 @@ def _step(
         return {"mode": mode, "sizes": extents.all(space.extents), "roles": space.roles, "programs": code}
 
     label = f"{group.node.op} {'x'.join(map(str, space.extents))}"
-    point = schedule(group, ctx, label, described, lambda: reduce_space(rows) if vector else None)
+    point = schedule(group, ctx, label, described, lambda: reduce_space(rows, ctx) if vector else None)
+    ctx = at_width(point, ctx)
     chosen = point if rows else {"wide": side_by_side(space.extents[last], ctx.target.lanes), **point}
-    params |= {name: value for name, value in chosen.items() if value != 4}
-    kernel = Kernel("reduce_rows" if rows else "reduce_columns", params)
+    params |= {name: value for name, value in chosen.items() if value != 4 and name != "bits"}
+    kernel = ctx.kernel("reduce_rows" if rows else "reduce_columns", params)
     inputs, work = (o.value for o in programs.inputs), threads(shape, cost(programs.before))
     return launch(kernel, group, inputs, programs.outputs, extents, work)
 

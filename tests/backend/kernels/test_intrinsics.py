@@ -27,7 +27,7 @@ ALL = "".join(
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: "-".join((t.isa, *t.features)))
 def test_headers_compile_for_each_vector_extension(target: Target, tmp_path: Path) -> None:
-    for name, text in (("f32", ALL), ("f64", '#include "kernel_f64.h"\n')):
+    for name, text in (("f32", ALL), ("f64", '#include "kernel_f64.h"\n'), ("256", '#include "kernel_256.h"\n' + ALL)):
         source = tmp_path / f"{name}.c"
         source.write_text(text)
         flags = [f for f in find_compiler().flags(target) if f != "-w"]
