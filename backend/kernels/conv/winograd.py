@@ -317,22 +317,25 @@ def algorithm(
     work += blocks.down * blocks.across * images * (read * parts + out * vectors)
     work += 0.0 if stored else _FILTER[t] * vectors * c * count
     work *= math.ceil(count * parts / ctx.threads) * ctx.threads / (count * parts)
+    # bytes count less beside vectors that take two cycles, in units of a vector
+    pace = tiling.times(target, target.halves)
     panel_bytes = xis * choice.nv * target.vector_bytes  # of one input channel's transformed filters
     # filters transformed at once: about a quarter of the second-level cache
     chunk = 0 if stored else min(c, -(-c // (8 * math.ceil(c * panel_bytes / (target.l2 // 4)))) * 8)
     inputs, sums = (xis * 4 * n * blocks.size for n in (c, choice.nv * lanes))
     held = nbytes if stored else chunk * panel_bytes
-    memory = nbytes / _MEMORY * ctx.threads if nbytes > target.l2 // 2 else 0.0
+    memory = nbytes / (pace * _MEMORY) * ctx.threads if nbytes > target.l2 // 2 else 0.0
     again = 0.0  # bytes read repeatedly, or written and read, beyond the second-level cache
     if inputs + sums > target.l2 // 2:  # filters take the rest
-        work += inputs * count / _L3  # the transform does nothing but write them
+        work += inputs * count / (pace * _L3)  # the transform does nothing but write them
     if held + inputs + sums > target.l2:
         again = nbytes * (count - 1) if nbytes > inputs else inputs * count * panels
     if not stored and held + sums > target.l2 * 2 // 5:  # streaming inputs evict the rest
         again += xis / 9 * nbytes * count
-    again /= _L3
+    again /= pace * _L3
     cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
-    return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE[target.l3 >= _MODEL] * nbytes * ctx.threads)
+    space = _SPACE[target.l3 >= _MODEL] / pace
+    return Algorithm(blocks, choice, cycles, chunk, cost=cycles + space * nbytes * ctx.threads)
 
 
 def _product_cycles(

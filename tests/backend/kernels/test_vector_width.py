@@ -170,3 +170,11 @@ def test_which_cpus_compute_by_halves(vendor: str, family: str, halves: bool, mo
 def test_tiles_of_wide_vectors_do_not_depend_on_the_cpu() -> None:
     for columns in (16, 24, 100, None):
         assert tiles.choose(HALVES, 196, columns, 96) == tiles.choose(WHOLE, 196, columns, 96)
+
+
+def test_filters_are_stored_transformed_where_vectors_take_two_cycles() -> None:
+    """Transforming them in the kernel saves memory traffic, at the price of vectors."""
+    graph = conv(256, 256, 14, 3, nhwc=True)
+    caches = {"l1": 32 << 10, "l2": 1 << 20, "l3": 32 << 20}
+    chunks = [steps(graph, replace(target, **caches))[-1].kernel.params["chunk"] for target in (HALVES, WHOLE)]
+    assert chunks == [0, 40]
