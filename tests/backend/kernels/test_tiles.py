@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import Target, make_target
-from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, few_rows, odd_rows, padded
+from rewrite.backend.kernels.gemm.tiles import (
+    Precision,
+    Tiles,
+    _divides_rows,
+    choose,
+    choose_words,
+    few_rows,
+    odd_rows,
+    padded,
+)
 from rewrite.engine.ir.symbolic import symbol
 
 from .test_vector_math import compiled
