@@ -118,7 +118,8 @@ def _part(read: Access, write: Access, extents: Extents, itemsize: int) -> dict[
 
     found: dict[str, Any] = {"kind": kind, "extents": list(map(text, sizes)), "short": short, "numbers": numbers}
     for name, pointer, access, steps in (("read", "x", read, strides[0]), ("write", "y", write, strides[1])):
-        texts = [*("0" if step == 0 else text(step) for step in steps[:-1]), extents(steps[-1])]
+        last = "1" if steps[-1] == 1 else text(steps[-1])
+        texts = [*("0" if step == 0 else text(step) for step in steps[:-1]), last]
         offset = f"dims[{extents.variable(access.offset)}]" if shared else extents(access.offset)
         found[name] = {"name": pointer, "strides": texts, "inner": texts[-1], "offset": offset}
     return found

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewrite.backend.ir.kernel import Kernel
+from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target
 from rewrite.backend.kernels.gemm import attention
+from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -277,3 +280,22 @@ def test_a_span_leaves_room_in_the_cache() -> None:
         keys = attention.keys_per_span(target, 64)
         assert keys % 64 == 0
         assert keys == 64 or keys * attention.BLOCK * 4 <= l2 / 3
+
+
+def _kernel(heads: int, queries: int, size: int, masks: int) -> Kernel:
+    """Return the kernel for heads side by side, with one mask for so many windows."""
+    q = floats(4, queries, heads * size)
+    attrs = {"q_num_heads": heads, "kv_num_heads": heads}
+    inputs = {"q": q, "k": q, "v": q, "m": floats(masks, 1, queries, queries)}
+    items, _ = harness.lower(harness.make_graph([Node("Attention", tuple(inputs), ("y",), attrs)], inputs))
+    [step] = [item for item in items or () if isinstance(item, Step)]
+    return step.kernel
+
+
+def test_layers_share_a_kernel() -> None:
+    """Whatever their numbers of heads and masks; heads that fill no whole panels even if their sizes differ."""
+    assert len({_kernel(heads, 49, 32, masks) for heads, masks in ((3, 1), (6, 4), (12, 1))}) == 1
+    assert _kernel(3, 49, 32, 1) != _kernel(3, 49, 16, 1)
+    sizes = {_kernel(4, 49, size, 1).params["depth"] for size in (36, 48, 60)}
+    assert len(sizes) == 1
+    assert sizes != {_kernel(4, 49, 64, 1).params["depth"]}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rewrite.backend.codegen.render import render_kernel
 from rewrite.backend.ir.kernel_graph import Step
-from rewrite.backend.ir.target import detect
+from rewrite.backend.ir.target import detect, make_target
 from rewrite.backend.kernels.movement.copies import Columns, copy_columns
-from rewrite.benchmarks import harness
+from rewrite.benchmarks import harness, machine_code
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -147,6 +149,36 @@ def test_copies_of_long_rows_share_a_kernel() -> None:
     assert first.kernel == second.kernel
     assert first.dims != second.dims
     assert step(960, 7, 100).kernel != step(960, 9, 100).kernel
+
+
+def _transposition(*shape: int | str) -> Step:
+    """Return the step that exchanges the last two axes of a tensor; letters are sizes known at run time only."""
+    dims = [symbol(n) if isinstance(n, str) else n for n in shape]
+    kind = {"y": TensorType(DType.F32, (*dims[:-2], dims[-1], dims[-2]))}
+    node = Node("Transpose", ("x",), ("y",), {"perm": [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]})
+    x = floats(*(n if isinstance(n, int) else 24 for n in shape))
+    graph = harness.make_graph([node], {"x": x}, symbolic_shapes={"x": shape}, types=kind)
+    items, _ = harness.lower(graph)
+    [step] = [item for item in items or () if isinstance(item, Step)]
+    return step
+
+
+def test_transpositions_of_whole_blocks_share_a_kernel() -> None:
+    """Whatever their sizes, and whether these are known: few rows or columns have code of their own."""
+    first, *others = (_transposition(*shape) for shape in ((2, 48, 32), (2, "W", 96), ("N", 256, "W"), (5, 20, 64)))
+    assert {step.kernel for step in others} == {first.kernel}
+    assert _transposition(2, 48, 5).kernel != first.kernel
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or machine_code.find_disassembler() is None, reason="no code of AVX2 to look at"
+)
+def test_odd_blocks_are_transposed_by_short_code(tmp_path: Path) -> None:
+    """No caller's numbers are compiled in: gcc would unroll and vectorize both loops for them."""
+    functions = machine_code.compiled([_transposition(2, 8, "W").kernel], make_target("avx2"), tmp_path)
+    lengths = [len(code) for name, code in functions.items() if name.startswith("k_transpose_some_uint32_t")]
+    assert len(lengths) == 1
+    assert lengths[0] < 100, "all columns side by side"
 
 
 def test_dims_known_at_run_time() -> None:

@@ -7,7 +7,10 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +235,33 @@ def test_chunks_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("gcc"), reason="gcc for x86-64 compiles so")
+def test_the_heaviest_module_is_compiled_first(
+    kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one compiler runs, the others wait in the order of their weights, not in that of their kernels."""
+    started, free = list[int](), threading.Event()
+    real = building._start_compiler
+
+    def start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+        [source] = (Path(word) for word in command if word.endswith(".c"))
+        started.append(len(source.read_text()))
+        free.wait(10)
+        return real(command, folder)
+
+    monkeypatch.setattr(building, "_start_compiler", start)
+    monkeypatch.setattr(building, "usable_cores", lambda: 2)
+    rendered = render_kernel(kernels[0], detect())
+    with Builder(detect(), store) as builder:
+        for spaces in (9000, 1000, 2000, 4000, 3000):
+            builder._start([replace(rendered, source=rendered.source + " " * spaces)])
+            while not started:  # the first one has the only core
+                time.sleep(0.001)
+        free.set()
+        for module in builder._modules:
+            module.result()
+    assert started == sorted(started, reverse=True)
+
+
 def test_kernels_of_written_out_vectors_are_compiled_lean(
     kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
