@@ -232,7 +232,7 @@ class Builder:
 
 @dataclass(frozen=True, order=True)
 class _Source:
-    """A module to compile: the names and the file of its kernels, and the compiler's command. The heaviest comes first."""
+    """A module to compile: the names and file of its kernels, the compiler's command. The heaviest comes first."""
 
     lightness: int
     name: str

@@ -128,8 +128,8 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         "scratch": extents(scratch),
         "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
     }
-    # heads of one size share a kernel, however many there are and wherever they lie; those that fill no whole panels need
-    # the code for other sizes as well, and share it, too
+    # heads of one size share a kernel, however many there are and wherever they lie; those that do not fill whole
+    # panels need the code for other sizes as well, and share it, too
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
         params[name] = dict(zip("obhs", map(extents.entry, (access.offset, *access.strides[:3])), strict=True))
     if mask:
