@@ -100,6 +100,7 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     sizes = (depth, v.shape[3])
     uneven = not bf16 and ctx.real is DType.F32 and any(isinstance(size, int) and wide % max(1, size) for size in sizes)
     size_text = extents.entry if uneven else extents
+    written = operand("mask", mask[0], mask[1].strides, extents) if mask else None
     params = {
         "scale": f"k_float({extents.entry(_bits(factor))})" if uneven else c_float(factor),
         "late": not masked and factor > 0 and not softcap,
@@ -126,14 +127,14 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         "width": size_text(v.shape[3]),
         **({"half": extents(half), "line": extents(line)} if bf16 else {}),
         "scratch": extents(scratch),
-        "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
+        "mask": written,
     }
     # heads of one size share a kernel, however many there are and wherever they lie; those that do not fill whole
     # panels need the code for other sizes as well, and share it, too
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
         params[name] = dict(zip("obhs", map(extents.entry, (access.offset, *access.strides[:3])), strict=True))
-    if mask:
-        params["mask"]["strides"] = [*map(extents.entry, mask[1].strides[:3]), params["mask"]["inner"]]
+    if mask and written:
+        written["strides"] = [*map(extents.entry, mask[1].strides[:3]), written["inner"]]
     inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m), *lengths)
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
     kernel = ctx.kernel("attention", params)
