@@ -14,7 +14,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_LOW = 10  # nice value
+_LOW = 5  # nice value: a third of the share of others where all cores are busy
 _lock = threading.Lock()
 _before: list[tuple[int, int, int]] = []  # thresholds as they were, once for each thread that asks for others
 
