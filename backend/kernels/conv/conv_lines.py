@@ -36,8 +36,8 @@ _CHANNELS = 64
 class Lines:
     """Unit of work: `band` rows and `strip` columns of the result; phases are copied with `beyond` more columns.
 
-    Of images whose width is known at run time only these are the most columns and as many rows as fit beside so many:
-    the kernel divides them evenly, and copies more rows of narrower ones."""
+    If the width is known at run time only, these are the largest numbers for a likely width: the kernel divides columns
+    evenly, and copies more rows of a narrower image."""
 
     band: int
     strip: int

@@ -117,6 +117,7 @@ CASES: Mapping[str, Graph] = {
     "conv, NHWC": conv(32, 40, 13, 3, nhwc=True),
     "conv, NHWC, stride": conv(20, 50, 13, 3, stride=2, nhwc=True),
     "depthwise": conv(12, 12, 19, 3, group=12),
+    "depthwise, stride 2": conv(12, 12, 39, 3, stride=2, group=12),
     "depthwise, 7x7": conv(6, 6, 19, 7, group=6),
     "depthwise, NHWC": conv(40, 40, 19, 3, group=40, nhwc=True),
     "depthwise, NHWC, of shared sets": conv(1024, 1024, 7, 3, group=1024, nhwc=True),
