@@ -362,8 +362,8 @@ def few_rows(target: Target, choice: Tiles, rows: Dim, columns: Dim) -> dict[str
 def odd_rows(target: Target, choice: Tiles, rows: Dim, k: Dim) -> dict[str, list[int]]:
     """Return the template parameter `rest` with tiles of three and of five rows, for rows known at run time only.
 
-    Two tiles would read B twice, where it comes from beyond the first-level cache. That is what few rows take with
-    AVX-512; others compute them by `few_rows`, or issue so many instructions that B arrives in time."""
+    Two tiles read B twice, which costs time where a panel of B outgrows the first-level cache. This is for AVX-512:
+    AVX2 has `few_rows`, and SSE2 issues so many instructions that B arrives in time."""
     known = isinstance(rows, int) or not isinstance(k, int) or not is_far(target, choice.nv, k)
     if known or target.isa != "avx512" or choice.amx:
         return {}

@@ -283,7 +283,7 @@ def test_a_span_leaves_room_in_the_cache() -> None:
 
 
 def _kernel(heads: int, queries: int, size: int, masks: int) -> Kernel:
-    """Return the kernel for heads side by side, with one mask for so many windows."""
+    """Return the kernel of attention over four windows, whose masks are `masks` or repeat."""
     q = floats(4, queries, heads * size)
     attrs = {"q_num_heads": heads, "kv_num_heads": heads}
     inputs = {"q": q, "k": q, "v": q, "m": floats(masks, 1, queries, queries)}
