@@ -244,9 +244,10 @@ def _problems() -> Iterator[tuple[str, Graph, bool]]:
         yield label, _graph(op, {"x": _ones(96, 256, dtype=left)}, {"w": _ones(256, 192, dtype=right)}), False
     for columns in (1, 2):
         yield f"dot {columns}", _graph("MatMul", {"x": _ones(96, 1024)}, {"w": _ones(1024, columns)}), False
-    for label, rounds in (("conv", False), ("winograd", True)):
-        yield label, _conv(_ones(1, 64, 48, 48), _ones(64, 64, 3, 3)), rounds
-        yield f"{label} nhwc", _conv(_ones(1, 48, 48, 64), _ones(192, 64, 3, 3), "rewrite.ChannelsLastConv"), rounds
+    for label, size, rounds in (("conv", 48, False), ("winograd", 20, True), ("winograd 6 x 6", 48, True)):
+        yield label, _conv(_ones(1, 64, size, size), _ones(64, 64, 3, 3)), rounds
+        x, w = _ones(1, size, size, 64), _ones(192, 64, 3, 3)
+        yield f"{label} nhwc", _conv(x, w, "rewrite.ChannelsLastConv"), rounds
     one = _ones(16, 64, 3, 3)
     yield "conv nhwc, one vector", _conv(_ones(1, 48, 48, 64), one, "rewrite.ChannelsLastConv"), False
     yield "conv small", _conv(_ones(1, 64, 7, 7), _ones(192, 64, 3, 3)), False

@@ -29,7 +29,7 @@ from .strategies.search import point_key
 
 TOLERANCE = 1e-4
 """Largest difference from the default's results, relative to the largest of them: algorithms round differently. The
-largest error of Winograd's F(4, 3) is a fifth of it."""
+largest error of Winograd's F(6, 3) is two fifths of it."""
 ROUNDS = 4
 """Runs of each candidate before the first half is dropped."""
 FINAL_ROUNDS = 24

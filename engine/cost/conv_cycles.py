@@ -28,7 +28,7 @@ SKIPPED = 0.85
 """NHWC kernels look for taps that read padding only where less than this share of the products reads the input."""
 TILE_PIXELS = 14
 """Pixels of a tile of NHWC kernels, about: taps are skipped for whole tiles."""
-TILES = ((4, 4), (4, 2), (2, 2))
+TILES = ((6, 6), (4, 4), (4, 2), (2, 2))
 """Winograd tiles: results down and across. One of t x u takes (t + 2) (u + 2) products."""
 
 

@@ -3,11 +3,12 @@
 The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n
 is n filters, each of the lines n apart.
 
-F(t x u, 3 x 3) takes (t + 2) (u + 2) products for t u outputs where direct convolution takes 9 t u. That is 4 times
-fewer for 4 x 4, 3 times for 4 x 2 and 2.25 times for 2 x 2. The real number is the same, its rounding is not. Against
-float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for 4 x 2 and 2e-5 for 4 x 4
-(1e-6 for direct convolution). So it is used only where the run admits other rounding. After Lavin and Gray, "Fast
-Algorithms for Convolutional Neural Networks", CVPR 2016.
+F(t x u, 3 x 3) takes (t + 2) (u + 2) products for t u outputs where direct convolution takes 9 t u. That is 5.06 times
+fewer for 6 x 6, 4 times for 4 x 4, 3 times for 4 x 2 and 2.25 times for 2 x 2. The real number is the same, its
+rounding is not. Against float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for
+4 x 2, 2e-5 for 4 x 4 and 4e-5 for 6 x 6 (1e-6 for direct convolution). Tiles of 7 x 7 would have 2e-4. So it is used
+only where the run admits other rounding. After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+CVPR 2016.
 
 Length: one algorithm, whose model, blocks and parameters share the division into tiles.
 """
@@ -50,29 +51,52 @@ _G = {
             [0, 0, 1],
         ]
     ),
+    6: np.array(
+        [
+            [1, 0, 0],
+            [-2 / 9, -2 / 9, -2 / 9],
+            [-2 / 9, 2 / 9, -2 / 9],
+            [1 / 90, 1 / 45, 2 / 45],
+            [1 / 90, -1 / 45, 2 / 45],
+            [1 / 45, 1 / 90, 1 / 180],
+            [1 / 45, -1 / 90, 1 / 180],
+            [0, 0, 1],
+        ]
+    ),
 }
-"""Filter transforms for the points 0, 1, -1, inf and 0, 1, -1, 2, -2, inf."""
+"""Filter transforms for the points 0, 1, -1, inf; 0, 1, -1, 2, -2, inf; and these with 1/2, -1/2."""
 
 TileShape = tuple[int, int]
 """TileShape of a tile, down and across."""
-_TRANSFORM: dict[TileShape, tuple[float, float]] = {(2, 2): (85.0, 65.0), (4, 2): (130.0, 90.0), (4, 4): (190.0, 130.0)}
+_TRANSFORM: dict[TileShape, tuple[float, float]] = {
+    (2, 2): (85.0, 65.0),
+    (4, 2): (130.0, 90.0),
+    (4, 4): (190.0, 130.0),
+    (6, 6): (350.0, 250.0),
+}
 """Cycles to transform the inputs and the outputs of a tile for one vector of channels, transposition included."""
 _TRANSFORM_NHWC: dict[TileShape, tuple[float, float]] = {
     (2, 2): (60.0, 45.0),
     (4, 2): (95.0, 65.0),
     (4, 4): (150.0, 100.0),
+    (6, 6): (300.0, 210.0),
 }
 """The same for NHWC, without transposition."""
+_STORED = 1.2
+"""How much longer the transforms of a tile of 6 x 6 take where 16 registers are too few for them, see winograd.j2."""
+_LESS_EXACT = {True: 1.03, False: 1.12}
+"""How much less time tiles of 6 x 6 have to take, by whether sizes are known. Their error is up to twice that
+of 4 x 4, and blocks of images of any size are less even."""
 _MEMORY, _L3 = 9.0, 24.0
 """Bytes per cycle from memory and from the third-level cache."""
-_FILTER: dict[TileShape, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0}
+_FILTER: dict[TileShape, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0, (6, 6): 200.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
 _SPACE = {False: 1 / 18, True: 1 / 72}
 """Cost of a byte of weights, in cycles, by whether the last cache holds those of most models: half of what it takes to
 come from memory, since other kernels compete for the bandwidth, or what prefetching does not hide."""
 _MODEL = 128 << 20
 """Bytes of a cache that holds the weights of most models of images."""
-NAMES: dict[str, TileShape] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
+NAMES: dict[str, TileShape] = {"winograd6": (6, 6), "winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
 """Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
@@ -168,7 +192,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     def cost(settings: tuple[TileShape, int, bool, str]) -> float:
         t, most, stored, tile = settings
         found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
-        return math.prod(each.cost for each in found) * (1.0 if tile == common else _FITTED)
+        bar = (1.0 if tile == common else _FITTED) * (_LESS_EXACT[fixed] ** (1 + len(larger)) if t == (6, 6) else 1.0)
+        return math.prod(each.cost for each in found) * bar
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
     sizes = list(NAMES.values()) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
@@ -312,6 +337,8 @@ def algorithm(
     parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)  # `k_parts`
     products = _product_cycles(target, choice, sizes, (vectors, c, images), target.vector_bytes if streamed else 0)
     into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
+    if t == (6, 6) and target.registers < 32:
+        into, out = into * _STORED, out * _STORED
     work = xis * products
     read = into * math.ceil(problem.channels / lanes) * slices
     work += blocks.down * blocks.across * images * (read * parts + out * vectors)

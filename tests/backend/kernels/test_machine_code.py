@@ -45,7 +45,7 @@ def test_register_tiles(measured: Measured, request: pytest.FixtureRequest) -> N
     A product of SSE2 overwrites a vector: it is loaded once more for another row, in place of a copy."""
     overwrites = request.node.callspec.params["measured"] == "portable"
     tiles = [(loop, counts) for loop, counts in measured if loop.rows]
-    assert len(tiles) == 12
+    assert len(tiles) == 14
     wrong = []
     for loop, counts in tiles:
         products, halves = loop.rows * loop.vectors, counts.products // (loop.rows * loop.vectors)
@@ -99,7 +99,9 @@ def test_other_loops(measured: Measured) -> None:
     wrong = [
         f"{loop.label}{loop.function}: {counts}"
         for loop, counts in measured
-        if not loop.rows and (not counts.products or counts.shuffles > 4 or counts.stack > 12)
+        if not loop.rows
+        and (not counts.products or counts.shuffles > 4 or counts.stack > 12)
+        and not loop.label.startswith("winograd 6 x 6")
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -111,6 +113,19 @@ def test_winograd_transforms_store_results_only(measured: Measured) -> None:
         assert found[label, "_read"].stores == 36
         assert found[label, "_read"].loads == 84
         assert found[label, "_write"].stores == 16
+
+
+def test_winograd_transforms_of_6_x_6(measured: Measured, request: pytest.FixtureRequest) -> None:
+    """64 inputs become 64 vectors, and 64 sums 36 outputs. Only 16 registers are too few for what is between."""
+    few = request.node.callspec.params["measured"] != "avx512"
+    found = {(loop.label, loop.function): counts for loop, counts in measured if loop.label.startswith("winograd")}
+    for label in ("winograd 6 x 6", "winograd 6 x 6 nhwc"):
+        for function, stores in (("_read", 64), ("_write", 36)):
+            counts = found[label, function]
+            assert counts.stores == stores
+            assert counts.shuffles == 0
+            assert counts.stack <= (200 if few else 12)
+            assert few or counts.loads == 26 * 8
 
 
 def test_depthwise_filters_load_each_vector_once(measured: Measured) -> None:

@@ -68,7 +68,7 @@ def kernel_of(case: Case, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
-@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4), (6, 6)])
 def test_edges(t: winograd.TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
     forced(monkeypatch, t, 8, chunk=chunk)
@@ -96,7 +96,7 @@ def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
-@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28), ((6, 6), 14)])
 def test_images_of_any_size(t: winograd.TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
@@ -211,8 +211,9 @@ def test_fewer_rows_share_filters_that_stay_in_the_first_level_cache() -> None:
     assert winograd.tile_of_any(target, 128, 256) == "6x2"
 
 
-def test_blocks_are_small_where_the_cache_holds_the_filters() -> None:
+def test_blocks_are_small_where_the_cache_holds_the_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large blocks save reading filters, and displace them and each other."""
+    monkeypatch.delitem(winograd.NAMES, "winograd6")
     free = conv((1, 32, 256, 256), (32, 32, 3, 3), pads=PADS, symbolic={"x": ("N", 32, "H", "W")})
     params = step_of(free, target=make_target("avx2")).kernel.params
     assert max(int(params[name]) for name in ("most", "most_columns")) <= 32
@@ -252,8 +253,18 @@ def test_images_of_7_lines_take_tiles_of_4_x_2_with_avx2() -> None:
     assert step_of(case, target=target).kernel.params["t"] == [4, 4]
 
 
-def test_of_equal_blocks_larger_ones_are_taken() -> None:
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+def test_tiles_of_6_x_6_are_for_large_images(isa: str) -> None:
+    """They save a fifth of the products, unless they have too many pixels outside of the image, such as 18² for 14²."""
+    target = make_target(isa)
+    for size, t in ((14, [4, 4]), (96, [6, 6]), (160, [6, 6])):
+        case = conv((1, 64, size, size), (64, 64, 3, 3), pads=PADS)
+        assert step_of(case, target=target).kernel.params["t"] == t
+
+
+def test_of_equal_blocks_larger_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 28 tiles here: those of 7 take 1.05 times as long (docs/measurements/layers.md)."""
+    monkeypatch.delitem(winograd.NAMES, "winograd6")
     target = replace(make_target("avx512"), l2=2 << 20)
     params = step_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS), target=target).kernel.params
     assert (params["most_rows"], params["most_columns"]) == (2, 14)
@@ -279,7 +290,7 @@ def test_filters_from_memory_are_transformed_in_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 40])
-@pytest.mark.parametrize(("t", "bound"), [((2, 2), 1e-6), ((4, 2), 5e-6), ((4, 4), 2e-5)])
+@pytest.mark.parametrize(("t", "bound"), [((2, 2), 1e-6), ((4, 2), 5e-6), ((4, 4), 2e-5), ((6, 6), 4e-5)])
 @pytest.mark.parametrize("shape", [(64, 64, 28), (512, 128, 14)])
 def test_error_against_float64(
     shape: Sequence[int], t: winograd.TileShape, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rewrite.backend.ir.target import make_target
 from rewrite.backend.kernels.conv.winograd import TileShape
 
 from .oracle import check
@@ -14,7 +15,7 @@ from .test_winograd import clears, forced
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4), (6, 6)])
 def test_winograd(t: TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding.
 
@@ -39,7 +40,7 @@ def test_winograd(t: TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28), ((6, 6), 14)])
 def test_winograd_of_any_size(t: TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images and volumes that are larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
@@ -58,7 +59,7 @@ def test_winograd_of_any_size(t: TileShape, most: int, chunk: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8)])
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((6, 6), 8)])
 def test_winograd_of_dilated_filters(t: TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets of lines of different sizes, some of them empty, in images of known and of any size."""
     forced(monkeypatch, t, most, chunk=chunk)
@@ -80,7 +81,7 @@ def test_winograd_of_dilated_filters(t: TileShape, most: int, chunk: int, monkey
 
 
 @pytest.mark.parametrize("chunk", [0, 40])
-@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4), (6, 6)])
 def test_winograd_of_volumes(t: TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters of several slices, some of them in the padding; channels that vectors divide and do not divide."""
     forced(monkeypatch, t, 8, chunk=chunk)
@@ -94,6 +95,14 @@ def test_winograd_of_volumes(t: TileShape, chunk: int, monkeypatch: pytest.Monke
     made = [last(replace(case, rtol=1e-4, atol=5e-5)) for case in cases]
     assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
     check(made)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "portable"])
+def test_tiles_of_6_x_6_where_they_fit_the_image(isa: str) -> None:
+    """48² is 64 of them or 144 of 4 x 4, with 4096 and 5184 products for each pair of channels; 14² is 9 or 16."""
+    for size, t in ((48, [6, 6]), (14, [4, 4])):
+        case = last(conv((1, 96, size, size), (96, 96, 3, 3), pads=PADS))
+        assert step_of(case, target=make_target(isa)).kernel.params["t"] == t
 
 
 def test_winograd_only_where_rounding_may_change() -> None:
