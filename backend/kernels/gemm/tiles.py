@@ -23,8 +23,8 @@ from ...ir.target import Target
 from ..scheduling import Only
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
-ADDRESSED = 8
-"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
+ADDRESSED = 15
+"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable: one for each three."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 _SENT = 32.0
 """Bytes that the second-level cache sends in a cycle."""

@@ -407,6 +407,22 @@ def test_products_of_as_wide_weights_share_a_kernel() -> None:
     assert step(42, 96, 72).kernel != first.kernel
 
 
+def test_tall_register_tiles_share_a_kernel() -> None:
+    """Their rows are addressed by one pointer for each three, whatever the number of terms that lies between them."""
+    target = make_target("avx512")
+    kernels = []
+    for k in (96, 112, 128):
+        graph = harness.make_graph([MATMUL], {"x": floats(196, k)}, constants={"w": floats(k, 32)})
+        items, _ = harness.lower(graph, target=target)
+        assert items is not None
+        [step] = items
+        assert isinstance(step, Step)
+        kernels.append(step.kernel)
+    assert kernels[0].params["tiles"]["mr"] > 8
+    assert kernels[0] == kernels[1] == kernels[2]
+    check([case([MATMUL], {"x": floats(196, k)}, {"w": floats(k, 32)}) for k in (96, 112)])
+
+
 def test_matmul_by_groups_of_rows() -> None:
     """A beyond the second-level cache, B within the third: known and unknown rows, batches, epilogues."""
     l2 = make_target("native").l2
