@@ -459,7 +459,7 @@ def winograd_step(
         """Write a number of the layer: as a constant, or as an entry of `dims` if kernels are shared."""
         return f"dims[{extents.variable(n)}]" if shared else n
 
-    row = str(number(ldv) if choice.mr <= tiling.ADDRESSED else ldv)
+    row = str(number(ldv) if tiling.shares_terms(choice.mr, k) else ldv)
     params = {
         **image_params(problem, extents),
         "m": number(m),

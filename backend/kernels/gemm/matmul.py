@@ -207,7 +207,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     # products with weights share kernels, whatever their numbers of rows, terms and columns
     shared = b.panels and not steps and not batch
     rows = f"dims[{extents.variable(m)}]" if shared and isinstance(m, int) else extents(m)
-    if shared and of_rows and isinstance(k, int) and not kc and choice.mr <= tiling.ADDRESSED:
+    if shared and of_rows and isinstance(k, int) and not kc and tiling.shares_terms(choice.mr, k):
         depth, place = f"dims[{extents.variable(k)}]", extents.variable(k)
         a_row, of_rows = f"dims[{place}]", (LeadingDimension(0, k, (), ((place, 1),)),)
     columns, leading = _columns(problem, extents, shared)

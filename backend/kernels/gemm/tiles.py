@@ -23,8 +23,9 @@ from ...ir.target import Target
 from ..scheduling import Only
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
-ADDRESSED = 15
-"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable: one for each three."""
+_ADDRESSED, _POINTERS, _LONG = 8, 15, 128
+"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable; by one pointer for each
+three of them; terms of a sum from which setting these up does not count."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 _SENT = 32.0
 """Bytes that the second-level cache sends in a cycle."""
@@ -118,6 +119,11 @@ class Tiles:
         if self.amx:
             return replace(self, rest=())
         return replace(self, rest=(8,) * (self.mr >= 12) + tuple(r for r in (4, 2, 1) if r < self.mr))
+
+
+def shares_terms(mr: int, k: int) -> bool:
+    """Return whether products of any number of terms share a register tile of `mr` rows as well as those of k alone."""
+    return mr <= (_POINTERS if k >= _LONG else _ADDRESSED)
 
 
 def candidates(target: Target) -> list[tuple[int, int]]:
