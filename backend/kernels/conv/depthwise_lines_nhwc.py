@@ -95,8 +95,8 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Exp
     most_rows, most_columns = map(int, tile.split("x"))
     if height == 1:
         most_rows, most_columns = 1, most_rows * most_columns
-    rows, down = _tiles(height, most_rows)
-    columns, across = _tiles(width, most_columns)
+    rows, down = tile_sizes(height, most_rows, ctx.likely(height))
+    columns, across = tile_sizes(width, most_columns, ctx.likely(width))
     blocks, lines = -(-channels // target.lanes), window.reach(1, rows[0]) + 1
 
     def scratch_of(strip: int, vectors: int) -> int:
@@ -157,13 +157,14 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Exp
     )
 
 
-def _tiles(extent: Dim, most: int) -> tuple[list[int], list[int]]:
+def tile_sizes(extent: Dim, most: int, likely: int) -> tuple[list[int], list[int]]:
     """Return the sizes of the fewest tiles of at most that many outputs, and the numbers of larger ones and of all.
 
-    Sizes differ by one at most. Of an extent known at run time only there are no numbers; see the template."""
+    Sizes differ by one at most. Of an extent known at run time only there are no numbers, and sizes for a `likely`
+    extent, for smaller and for the smallest ones; see the template."""
+    count = max(1, -(-likely // most))
+    size = max(1, -(-likely // count))
     if not isinstance(extent, int):
-        return ([most, 1] if most > 1 else [1]), []
-    count = max(1, -(-extent // most))
-    size = max(1, -(-extent // count))
+        return sorted({size, -(-size // 2) if size > 4 else 1, 1}, reverse=True), []
     full = extent - count * (size - 1)
     return ([size] if full == count else [size, size - 1]), [full, count]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from rewrite.backend.ir.target import make_target
 from rewrite.backend.kernels.conv import depthwise_pool_nhwc
-from rewrite.backend.kernels.conv.depthwise_lines_nhwc import can_copy_lines
+from rewrite.backend.kernels.conv.depthwise_lines_nhwc import can_copy_lines, tile_sizes
+from rewrite.engine.ir.symbolic import symbol
 
 from .oracle import check
 from .test_conv import conv
@@ -45,16 +46,29 @@ def test_copies_of_lines_of_images_of_any_size() -> None:
     """The last tiles overlap their neighbors, also those of the next strip or band."""
     cases, sizes = (
         [],
-        ((1, 13, 17), (2, 30, 41), (1, 1, 64), (1, 64, 1), (3, 2, 2), (0, 9, 9), (1, 3, 700), (1, 300, 3)),
+        ((1, 13, 17), (2, 30, 41), (1, 1, 64), (1, 64, 1), (3, 2, 2), (0, 9, 9), (1, 3, 700), (1, 300, 3), (1, 6, 10)),
     )
     for n, h, w in sizes:
         residual = conv((n, 40, h, w), (40, 1, 3, 3), "Relu", residual=(n, 40, h, w), pads=PADS, group=40)
         cases.append(any_size(residual, "N", "H", "W", 40))
         attrs = {"pads": (2, 2, 2, 2), "strides": (2, 2), "group": 20}
         cases.append(any_size(conv((n, 20, h, w), (20, 1, 5, 5), **attrs), "N", "(H+1)//2", "(W+1)//2", 20))
+        attrs = {"pads": (4, 4, 4, 4), "dilations": (2, 2), "group": 20}
+        cases.append(any_size(conv((n, 20, h, w), (20, 1, 5, 5), **attrs), "N", "H", "W", 20))
     assert {kernel_of(case) for case in cases} == {"depthwise_lines_nhwc"}
     assert not any(step_of(case).in_place for case in cases)
     check(cases)
+
+
+def test_tiles_for_any_size() -> None:
+    """One as wide as divides the likely extent evenly, half of it, and one of a single output."""
+    extent = symbol("W")
+    assert tile_sizes(extent, 20, 14) == ([14, 7, 1], [])
+    assert tile_sizes(extent, 20, 28) == ([14, 7, 1], [])
+    assert tile_sizes(extent, 8, 7) == ([7, 4, 1], [])
+    assert tile_sizes(extent, 2, 64) == ([2, 1], [])
+    assert tile_sizes(extent, 1, 64) == ([1], [])
+    assert tile_sizes(14, 20, 14) == ([14], [1, 1])
 
 
 def test_lines_are_copied_where_pixels_share_sets() -> None:
