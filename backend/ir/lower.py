@@ -97,6 +97,11 @@ class Context:
         self._weights = MappedArrays(constant.array for constant in graph.constants.values())
         self._weights.give_back()  # earlier stages have read them all
 
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of the graph's constants."""
+        return sum(constant.nbytes for constant in self.graph.constants.values())
+
     @property
     def real(self) -> DType:
         """The element type that kernels generic in it compute with: f32, or f64 (see `registry.lowering`)."""

@@ -92,10 +92,11 @@ _MEMORY, _L3 = 9.0, 24.0
 _FILTER: dict[TileShape, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0, (6, 6): 200.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
 _SPACE = {False: 1 / 18, True: 1 / 72}
-"""Cost of a byte of weights, in cycles, by whether the last cache holds those of most models: half of what it takes to
+"""Cost of a byte of weights, in cycles, by whether the last cache holds those of the model: half of what it takes to
 come from memory, since other kernels compete for the bandwidth, or what prefetching does not hide."""
-_MODEL = 128 << 20
-"""Bytes of a cache that holds the weights of most models of images."""
+_MODEL, _TRANSFORMED = 128 << 20, 4
+"""Bytes of a cache that holds the weights of most models of images, and how many times as large those of a model become
+at most where they are transformed: a smaller cache holds them, too, if it holds that."""
 NAMES: dict[str, TileShape] = {"winograd6": (6, 6), "winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
 """Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
@@ -361,7 +362,7 @@ def algorithm(
         again += xis / 9 * nbytes * count
     again /= pace * _L3
     cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
-    space = _SPACE[target.l3 >= _MODEL] / pace
+    space = _SPACE[target.l3 >= min(_MODEL, _TRANSFORMED * ctx.weight_bytes)] / pace
     return Algorithm(blocks, choice, cycles, chunk, cost=cycles + space * nbytes * ctx.threads)
 
 
