@@ -322,7 +322,7 @@ def test_taps_that_read_padding_are_priced_only_where_kernels_compute_them() -> 
 
 
 def test_dilated_filters_are_priced_by_winograds_algorithm_where_their_sets_of_lines_fill_tiles() -> None:
-    """In NHWC: 33 lines are six tiles of six, four sets of them eight, but at a dilation of 33 each is a set of its own."""
+    """In NHWC: 33 lines are six tiles of six, four sets of them eight; at a dilation of 33 each is one of its own."""
     plain = Convolution(1, 33 * 33, 33, 1, 256, 256, 9, 1, True, 3, 8)
     assert conv_nhwc(plain) < conv_nhwc(replace(plain, dilated=(4, 1))) < conv_nhwc(replace(plain, dilated=(4, 4)))
     assert conv_nhwc(replace(plain, dilated=(33, 33))) == conv_nhwc(replace(plain, square=0))
