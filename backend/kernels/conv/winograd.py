@@ -84,7 +84,7 @@ _TRANSFORM_NHWC: dict[TileShape, tuple[float, float]] = {
 """The same for NHWC, without transposition."""
 _STORED = 1.2
 """How much longer the transforms of a tile of 6 x 6 take where 16 registers are too few for them, see winograd.j2."""
-_LESS_EXACT = {True: 1.03, False: 1.12}
+_MARGIN = {True: 1.03, False: 1.12}
 """How much less time tiles of 6 x 6 have to take, by whether sizes are known. Their error is up to twice that
 of 4 x 4, and blocks of images of any size are less even."""
 _MEMORY, _L3 = 9.0, 24.0
@@ -193,7 +193,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     def cost(settings: tuple[TileShape, int, bool, str]) -> float:
         t, most, stored, tile = settings
         found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
-        bar = (1.0 if tile == common else _FITTED) * (_LESS_EXACT[fixed] ** (1 + len(larger)) if t == (6, 6) else 1.0)
+        bar = (1.0 if tile == common else _FITTED) * (_MARGIN[fixed] ** (1 + len(larger)) if t == (6, 6) else 1.0)
         return math.prod(each.cost for each in found) * bar
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)

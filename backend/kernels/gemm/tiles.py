@@ -24,8 +24,8 @@ from ..scheduling import Only
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
 _ADDRESSED, _POINTERS, _LONG = 8, 15, 128
-"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable; by one pointer for each
-three of them; terms of a sum from which setting these up does not count."""
+"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable; rows that one pointer per
+three addresses; terms of a sum from which the time to set up these pointers does not count."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 _SENT = 32.0
 """Bytes that the second-level cache sends in a cycle."""
@@ -369,7 +369,7 @@ def odd_rows(target: Target, choice: Tiles, rows: Dim, k: Dim) -> dict[str, list
     """Return the template parameter `rest` with tiles of three and of five rows, for rows known at run time only.
 
     Two tiles read B twice, which costs time where a panel of B outgrows the first-level cache. This is for AVX-512:
-    AVX2 has `few_rows`, and SSE2 issues so many instructions that B arrives in time."""
+    AVX2 has `few_rows`, and the instructions of SSE2 hide the loads of B."""
     known = isinstance(rows, int) or not isinstance(k, int) or not is_far(target, choice.nv, k)
     if known or target.isa != "avx512" or choice.amx:
         return {}

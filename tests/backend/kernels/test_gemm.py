@@ -408,8 +408,8 @@ def test_products_of_as_wide_weights_share_a_kernel() -> None:
 
 
 def test_tall_register_tiles_share_a_kernel() -> None:
-    """Rows are addressed by one pointer for each three, unless sums are short."""
-    target = make_target("avx512")
+    """One pointer per three rows addresses them, unless sums are short."""
+    target = Target("avx512", 64, l1=32 << 10, l2=1 << 20, l3=32 << 20)
     kernels = []
     for k in (136, 144, 152, 24, 32):
         graph = harness.make_graph([MATMUL], {"x": floats(196, k)}, constants={"w": floats(k, 32)})

@@ -257,9 +257,11 @@ def test_images_of_7_lines_take_tiles_of_4_x_2_with_avx2() -> None:
 def test_tiles_of_6_x_6_are_for_large_images(isa: str) -> None:
     """They save a fifth of the products, unless they have too many pixels outside of the image, such as 18² for 14²."""
     target = make_target(isa)
-    for size, t in ((14, [4, 4]), (96, [6, 6]), (160, [6, 6])):
-        case = conv((1, 64, size, size), (64, 64, 3, 3), pads=PADS)
-        assert step_of(case, target=target).kernel.params["t"] == t
+    for l2, halves in ((1 << 20, False), (2 << 20, False), (1 << 20, True), (512 << 10, False)):
+        for size in (14, 96, 160):
+            case = conv((1, 64, size, size), (64, 64, 3, 3), pads=PADS)
+            found = step_of(case, target=replace(target, l2=l2, halves=halves and isa == "avx512"))
+            assert (found.kernel.params["t"] == [6, 6]) == (size > 14), (l2, halves, size)
 
 
 def test_of_equal_blocks_larger_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
